@@ -11,9 +11,10 @@ import pytest
 
 from paddock.models import State
 from paddock.providers.base import CRASHED
-from paddock.providers.docker import crash_report
+from paddock.providers.docker import handle
 from paddock.providers.docker.address import Address
 from paddock.providers.docker.engine import DockerEngine
+from paddock.providers.docker.handle import crash_report
 from tests.docker import engine
 from tests.docker.fake_engine import SILENCE, FakeEngine, Said
 from tests.docker.place import Place
@@ -54,26 +55,26 @@ async def test_the_engine_says_how_it_ended(
     fake: FakeEngine, client: DockerEngine, code: int, oom_killed: bool, reason: str, words: str
 ) -> None:
     fake.answers[_INSPECT] = (200, {"State": {"Running": False, "ExitCode": code, "OOMKilled": oom_killed}})
-    told = await crash_report.crash_report(client, "box")
+    told = await crash_report(client, "box")
     assert told is not None
     assert (told["reason"], told["exit_code"], told["oom_killed"]) == (reason, code, oom_killed)
     assert words in told["message"]
 
 
 async def test_a_container_that_was_removed_has_not_crashed(fake: FakeEngine, client: DockerEngine) -> None:
-    assert await crash_report.crash_report(client, "box") is None, "it went in between"
+    assert await crash_report(client, "box") is None, "it went in between"
     del fake.answers[_WAIT]
-    assert await crash_report.crash_report(client, "box") is None
+    assert await crash_report(client, "box") is None
 
 
 async def test_a_container_that_runs_has_not_crashed(
     fake: FakeEngine, client: DockerEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.answers[_INSPECT] = (200, {"State": {"Running": True, "ExitCode": 0}})
-    assert await crash_report.crash_report(client, "box") is None, "somebody has started it again"
+    assert await crash_report(client, "box") is None, "somebody has started it again"
     fake.answers[_WAIT] = SILENCE
-    monkeypatch.setattr(crash_report, "_END_TIMEOUT_S", 0.05)
-    assert await crash_report.crash_report(client, "box") is None, "only the connection to it was cut"
+    monkeypatch.setattr(handle, "END_TIMEOUT_S", 0.05)
+    assert await crash_report(client, "box") is None, "only the connection to it was cut"
 
 
 @pytest.mark.parametrize("far", [False, True], ids=["near", "far"])

@@ -94,6 +94,7 @@ async def test_an_engine_that_is_too_old_or_too_new_is_refused(
         ((404, {"message": "No such container: x"}), EngineNotFound, "No such container"),
         ((409, {"message": "is already paused"}), errors.Conflict, "already paused"),
         ((500, {"message": "x: container state improper"}), errors.Conflict, "state improper"),
+        ((500, {"message": "Cannot pause container x: cannot pause a stopped container"}), errors.Conflict, "stopped"),
         ((400, {"message": "invalid mount"}), errors.ProviderRefused, "invalid mount"),
         ((403, "denied by a plugin"), errors.ProviderRefused, "denied by a plugin"),
         ((500, {"message": "write /x: no space left on device"}), errors.ProviderRefused, "disk is full"),

@@ -23,12 +23,12 @@ from tests.local.place import Inside
 TRUNKS = "ps -eo pid,args | grep '[p]addock-agent trunk' | awk '{print $1}'"
 
 
-def _use_other_kit(place: Place) -> str:
+def _use_other_volume(place: Place) -> str:
     """One that nobody has brought yet."""
     builder = place.provider._builder
-    builder.kit.volume = f"paddock-kit-test-{secrets.token_hex(6)}"
-    builder.site = replace(builder.site, kit=builder.kit.volume)
-    return builder.kit.volume
+    builder.agent_volume.volume = f"paddock-kit-test-{secrets.token_hex(6)}"
+    builder.settings = replace(builder.settings, agent_volume=builder.agent_volume.volume)
+    return builder.agent_volume.volume
 
 
 async def _works(inside: Inside) -> bool:
@@ -82,7 +82,7 @@ async def test_directories_of_this_machine_are_refused_by_an_engine_elsewhere(tm
 
 
 async def test_what_is_brought_is_brought_once_and_again_when_it_was_removed(far: Place) -> None:
-    volume = _use_other_kit(far)
+    volume = _use_other_volume(far)
     try:
         for _ in range(2):
             one, other = await asyncio.gather(far.create(), far.create())
@@ -95,7 +95,7 @@ async def test_what_is_brought_is_brought_once_and_again_when_it_was_removed(far
 
 
 async def test_one_that_was_brought_by_halves_is_made_whole(far: Place) -> None:
-    volume = _use_other_kit(far)
+    volume = _use_other_volume(far)
     engine.call("POST", "/volumes/create", json={"Name": volume}).raise_for_status()
     inside = await far.create()
     assert await _works(inside)
@@ -174,7 +174,7 @@ async def test_when_the_connection_to_the_engine_is_cut_the_next_use_makes_anoth
 async def test_a_create_that_is_cut_at_any_step_leaves_nothing_and_works_the_next_time(
     shaky_far: Place, meddler: Meddler, step: str
 ) -> None:
-    volume = _use_other_kit(shaky_far)
+    volume = _use_other_volume(shaky_far)
     spec = shaky_far.spec()
     meddler.cut(step)
     try:

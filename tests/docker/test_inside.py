@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import secrets
 import signal
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +14,10 @@ from paddock import errors
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.machine.base import ProcessSpec, ProcessStatus
 from paddock.providers.base import IsolationLevel, Mount, Resources
-from paddock.providers.docker import quota
 from tests.docker import engine
 from tests.docker.place import Place
 from tests.local.outside import REACHABLE, Outside, fetch
+from tests.support.waiting import until
 
 
 async def test_an_image_of_one_static_program_and_nothing_else_is_a_sandbox(place: Place) -> None:
@@ -98,8 +100,14 @@ async def test_who_takes_more_disk_than_he_may_is_stopped(place: Place) -> None:
     inside = await place.create(resources=Resources(disk_mb=20))
     process = await inside.start("head -c 40M /dev/zero > big; echo full; exec sleep 1000")
     await inside.until(process, b"full")
-    handle = place.provider._registry.handles[inside.sandbox_id]
-    await quota.look(handle)
+    told: list[Mapping[str, Any]] = []
+
+    async def hear(sandbox_id: str, kind: str, data: Mapping[str, Any]) -> None:
+        told.append({"kind": kind, **data})
+
+    place.provider.tell(hear)
+    await until(lambda: told)
+    assert (told[0]["kind"], told[0]["reason"]) == ("processes.killed", "disk_limit")
     assert (await inside.machine.wait(process, 30)).status is ProcessStatus.KILLED
     assert await inside.says("rm big; echo room again") == "room again"
 

@@ -45,7 +45,7 @@ async def test_a_container_that_was_stopped_is_paused_and_starts_afresh_on_its_f
     process = await inside.start("echo before; exec sleep 1000")
     await inside.until(process, b"before")
     engine.call("POST", f"/containers/{await place.container(inside.sandbox_id)}/kill")
-    await until(lambda: not place.provider._registry.handles[inside.sandbox_id].alive(), 60)
+    await until(lambda: place.provider.attached_machine(inside.sandbox_id) is None, 60)
     await place.restart()
     assert [found.state for found in await place.provider.list()] == [MachineState.PAUSED]
     with pytest.raises(errors.Conflict, match="resume it first"):

@@ -10,8 +10,8 @@ import pytest
 
 from paddock import errors
 from paddock.providers.docker.address import Address
+from paddock.providers.docker.agent_volume import engine_sees
 from paddock.providers.docker.engine import DockerEngine, EngineNotFound
-from paddock.providers.docker.shared_directory import engine_sees
 from tests.docker.fake_engine import FakeEngine, Said
 
 _REFUSED = 'invalid mount config for type "bind": bind source path does not exist: /home/x'

@@ -10,7 +10,7 @@ import pytest_asyncio
 from paddock import errors
 from paddock.doctor.kinds import SandboxKind
 from paddock.doctor.suite import Suite, TestSandbox, opened, probe_program
-from paddock.providers.local.probe import check
+from paddock.providers.local.host import local_problems
 from tests.escape.kinds import LOCAL, kind_named
 
 
@@ -26,7 +26,7 @@ def probe() -> None:
 @pytest.fixture(scope="session")
 def possible(probe: None) -> None:
     """Skips where sandboxes of the local provider cannot run, with the reason."""
-    if problems := check():
+    if problems := local_problems():
         pytest.skip(" ".join(problems))
 
 

@@ -16,9 +16,9 @@ from paddock.lifecycle.pool import Demand, PoolStatus
 from paddock.models import CreateSandbox, State
 from paddock.providers.base import Provider, SandboxSpec, Shape
 from paddock.providers.common.record import SandboxRecord
+from paddock.providers.common.sandbox_dirs import SandboxDirs
 from paddock.providers.faults import FaultKind, FaultyProvider
 from paddock.providers.local import LocalProvider
-from paddock.providers.local.builder import LocalBuilder
 from paddock.server.context import ServerContext
 from tests.support.postgres import Postgres
 from tests.support.waiting import PATIENCE_S
@@ -245,7 +245,7 @@ async def test_a_create_cut_short_by_a_crash_gets_its_machine_and_no_other_does(
 
     await world.context.pool.tick()
     with monkeypatch.context() as dying, pytest.raises(Died):
-        dying.setattr(LocalBuilder, "rename", died)
+        dying.setattr(SandboxDirs, "publish", died)
         dying.setattr(LocalProvider, "_drop", nothing)
         await world.create()
     rows = (await world.context.controller.list(world.admin, states=[State.CREATING])).sandboxes

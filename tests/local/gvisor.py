@@ -10,7 +10,7 @@ import pytest
 from paddock import errors
 from paddock.providers.common.programs import Programs
 from paddock.providers.local.gvisor.runsc import RunscSettings, find
-from paddock.providers.local.probe import check, looked_at
+from paddock.providers.local.host import local_problems, looked_at
 
 
 def wanted() -> RunscSettings:
@@ -27,7 +27,7 @@ def _named() -> RunscSettings:
 @functools.cache
 def missing() -> str | None:
     """Why sandboxes cannot have a kernel of their own here."""
-    if problems := check():
+    if problems := local_problems():
         return " ".join(problems)
     try:
         with looked_at(Programs.find()) as host:

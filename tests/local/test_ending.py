@@ -220,7 +220,8 @@ async def test_a_process_that_lacked_memory_some_time_ago_is_not_why_an_agent_en
 
     place.provider.tell(hear)
     assert (await inside.run("python3 -c 'held = bytearray(400 << 20)'")).code == 137
-    handle = place.provider._handles[inside.sandbox_id]
+    handle = place.provider._registry.get(inside.sandbox_id)
+    assert handle is not None
     for _ in range(2):  # what is done every two seconds
         handle.count_oom_kills()
     os.kill(handle.running.pid, signal.SIGKILL)

@@ -188,7 +188,7 @@ async def test_not_even_its_root_can_take_the_agents_place(guests: Guests, guest
         "cd /run/paddock/door; rm -f agent.sock; ln -s /x other; mv agent.sock x; kill -9 1; kill -STOP 1; echo done"
     )
     assert (await guest.run(script, user="root")).text == "done"
-    place = guests.folder(guest.sandbox_id) / bundle.FOLDER / bundle.DOOR
+    place = guests.folder(guest.sandbox_id) / bundle.FOLDER / bundle.SOCKET_FOLDER
     assert sorted(path.name for path in place.iterdir()) == [bundle.SOCKET, bundle.FILTER, bundle.TOKEN]
     assert await guest.says("echo still here") == "still here"
 
@@ -212,7 +212,7 @@ async def test_none_is_made_in_advance_and_none_of_those_is_handed_out(guests: G
 
 
 async def test_a_link_in_the_place_of_the_agents_socket_leads_nowhere(tmp_path: Path) -> None:
-    folder = tmp_path / bundle.FOLDER / bundle.DOOR
+    folder = tmp_path / bundle.FOLDER / bundle.SOCKET_FOLDER
     folder.mkdir(parents=True)
     other = f"/tmp/paddock-other-{os.getpid()}-{os.urandom(4).hex()}"
     with socket.socket(socket.AF_UNIX) as listener:

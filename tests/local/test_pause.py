@@ -226,3 +226,16 @@ async def test_servers_on_one_home_pause_and_resume_by_turns(place: Place, insid
         assert await state() is MachineState.PAUSED
         await another.resume(inside.sandbox_id)
     await other.close()
+
+
+async def test_a_server_that_never_used_a_sandbox_resumes_it_with_its_memory(place: Place) -> None:
+    """It was made, and paused, by another one on this home."""
+    other = place.build()
+    await other.start()
+    inside = await place.create()
+    process = await inside.start("exec sleep 1000")
+    await place.provider.pause(inside.sandbox_id)
+    await other.resume(inside.sandbox_id)
+    found = await (await other.attach(inside.sandbox_id)).processes()
+    assert [one.running for one in found if one.process_id == process] == [True]
+    await other.close()

@@ -14,7 +14,7 @@ from paddock.providers.common.programs import Programs
 from paddock.providers.common.seccomp import compiler
 from paddock.providers.local import uids
 from paddock.providers.local.gvisor import runsc
-from paddock.providers.local.gvisor.filters import program
+from paddock.providers.local.gvisor.backend import filter_program
 from paddock.providers.local.gvisor.runsc import RunscSettings, find
 from paddock.providers.local.host import HostCapabilities
 from tests.local.place import Place, as_root
@@ -131,4 +131,4 @@ def test_the_launcher_wraps_a_root_and_starts_nothing_that_is_not_there(tmp_path
 
 @pytest.mark.parametrize("architecture", ["x86_64", "aarch64"])
 def test_the_filter_of_a_guest_is_another_one(architecture: str) -> None:
-    assert program(architecture) != compiler.program(architecture)
+    assert filter_program(architecture) != compiler.program(architecture)

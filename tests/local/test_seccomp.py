@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddock.errors import InternalError, Unsupported
 from paddock.providers.common.seccomp.compiler import assemble, compile_filter, program
-from paddock.providers.common.seccomp.description import describe, summary
 from paddock.providers.common.seccomp.numbers import Architecture, numbers
 from paddock.providers.common.seccomp.policy import Case, Condition, Decision, Role, parse
 from tests.local.seccomp_oracle import AUDIT, ERRNO, NO_ARGUMENTS, PROMISES, TEXT, Filter, Oracle, filters
@@ -163,15 +159,3 @@ def test_a_mistake_in_the_policy_is_named(right: str, wrong: str, message: str) 
     assert right in TEXT
     with pytest.raises(InternalError, match=message):
         parse(TEXT.replace(right, wrong, 1))
-
-
-def test_the_description_names_every_call_and_reason() -> None:
-    told = describe()
-    policy = tomllib.loads(TEXT)
-    assert all(f"`{call}`" in told for group in policy["group"] for call in group["calls"].split())
-    assert all(
-        " ".join(entry["reason"].split()) in told for kind in ("group", "rule", "agent") for entry in policy[kind]
-    )
-    assert re.fullmatch(
-        r"\d+ system calls allowed, 14 by .* refused, every other ENOSYS; \d+ instructions", summary("x86_64")
-    )

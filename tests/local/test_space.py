@@ -40,7 +40,7 @@ def test_a_claim_comes_before_the_weight_of_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spent", "tight", "hungry", "pause"),
+    ("spent", "tight", "needs_more", "pause"),
     [
         (0.001, False, False, 1.0),
         (0.001, True, False, 0.1),
@@ -51,9 +51,9 @@ def test_a_claim_comes_before_the_weight_of_others() -> None:
     ],
 )
 def test_shares_are_set_anew_soon_while_somebody_is_at_the_end_of_one_that_can_grow(
-    spent: float, tight: bool, hungry: bool, pause: float
+    spent: float, tight: bool, needs_more: bool, pause: float
 ) -> None:
-    assert look_pause(spent, tight=tight, hungry=hungry) == pytest.approx(pause)
+    assert look_pause(spent, tight=tight, needs_more=needs_more) == pytest.approx(pause)
 
 
 async def test_who_comes_to_the_end_of_a_share_that_can_grow_is_noticed(
@@ -74,7 +74,7 @@ async def test_who_comes_to_the_end_of_a_share_that_can_grow_is_noticed(
 
     async def looked() -> tuple[bool, bool]:
         """Whether shares are small, and whether somebody needs a larger one soon."""
-        return await allocator.share_out(), allocator.hungry
+        return await allocator.share_out(), allocator.needs_more
 
     monkeypatch.setattr(MountedDisk, "keep_back", lambda *_: None)
     monkeypatch.setattr(disk_allocator, "room", lambda _: Room(9000 * MIB, 1100 * MIB, 0, 0))

@@ -37,7 +37,9 @@ def lay_out(home: Path) -> Path:
 
 def machines(home: Path) -> dict[str, str]:
     """Every sandbox that there really is, and its state, whatever any server knows."""
-    return {record.spec.sandbox_id: record.found().state.value for _, record in SandboxDirs(home / "local").sandboxes()}
+    return {
+        record.spec.sandbox_id: record.process_state().value for _, record in SandboxDirs(home / "local").sandboxes()
+    }
 
 
 def warm_machines(home: Path) -> dict[Shape, int]:

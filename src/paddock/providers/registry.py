@@ -77,9 +77,9 @@ def build_used(settings: Settings, clock: Clock) -> dict[str, Provider]:
 
 def local_problems() -> Sequence[str]:
     """What keeps the local provider from working on this machine; empty when it can."""
-    from paddock.providers.local import probe
+    from paddock.providers.local import host
 
-    return probe.check()
+    return host.local_problems()
 
 
 def docker_problem(settings: Settings) -> str | None:

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 
-from paddock.providers.base import Capacity, Provider
-from paddock.providers.common.sandbox_dirs import SandboxDirs
+from paddock.providers.base import Capacity
 
 _MIB = 1 << 20
 _CGROUP = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
-
-
-class OnThisHost(Provider):
-    """A provider whose sandboxes run on the server's own machine."""
-
-    _dirs: SandboxDirs
-
-    async def capacity(self) -> Capacity:
-        return await asyncio.to_thread(host_capacity, self._dirs.root)
 
 
 def host_capacity(disks: Path) -> Capacity:

@@ -149,7 +149,7 @@ class CgroupHandle:
         """Which of memory, cpu and pids are hard limits of this group."""
         return (self.v2_controllers | self.v1.keys()) & {"memory", "cpu", "pids"}
 
-    def doors(self) -> list[str]:
+    def task_files(self) -> list[str]:
         """The v1 ``tasks`` files that the launcher writes its pid to."""
         return [str(path / "tasks") for path in sorted(set(self.v1.values()))]
 

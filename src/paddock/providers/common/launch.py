@@ -49,27 +49,27 @@ class Launcher:
         words: Sequence[str],
         listener: socket.socket | None,
         commit: Callable[[LaunchedProcess], None],
-        complaints: int | None = None,
+        stderr: int | None = None,
     ) -> LaunchedProcess:
         """Start the agent. ``commit`` records its process first: only then does the agent run, so no unrecorded agent
         exists.
 
-        ``complaints``: descriptor for the launcher's standard error; default: discarded.
+        ``stderr``: descriptor for the launcher's standard error; default: discarded.
         """
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         control.setblocking(False)
         with control:
             with theirs:
-                launcher = self._spawn(words, theirs, listener, complaints)
+                launcher = self._spawn(words, theirs, listener, stderr)
             try:
                 async with asyncio.timeout(_LAUNCH_TIMEOUT_S):
                     pid = int(await _expect(control, b"pid"))
                     await _expect(control, b"ready")
-                    born = LaunchedProcess(pid, start_time(pid) or 0)
-                    commit(born)
+                    started = LaunchedProcess(pid, start_time(pid) or 0)
+                    commit(started)
                     control.send(b"go")
                     await _expect(control, b"")
-                    return born
+                    return started
             except TimeoutError:
                 raise errors.ProviderTimeout(f"The sandbox was not ready within {_LAUNCH_TIMEOUT_S:g} s.") from None
             finally:
@@ -95,18 +95,18 @@ class Launcher:
                 return f"no answer within {seconds:g} s."
             finally:
                 os.waitpid(launcher, 0)
-        return "the launcher ended without a word."
+        return "the launcher ended without a message."
 
     def _spawn(
         self,
         words: Sequence[str],
         control: socket.socket,
         listener: socket.socket | None = None,
-        complaints: int | None = None,
+        stderr: int | None = None,
     ) -> int:
         with contextlib.ExitStack() as opened:
 
-            def hold(descriptor: int) -> int:
+            def duplicate(descriptor: int) -> int:
                 """Duplicate to a number above those that the launcher expects."""
                 copy = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE_FD)
                 opened.callback(os.close, copy)
@@ -122,12 +122,12 @@ class Launcher:
             null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
             opened.callback(os.close, null)
             places = {
-                PLAN_FD: hold(plan),
-                1: hold(null),
-                2: hold(null if complaints is None else complaints),
-                CONTROL_FD: hold(control.fileno()),
-                LISTEN_FD: hold(null if listener is None else listener.fileno()),
-                FILTER_FD: hold(filters),
+                PLAN_FD: duplicate(plan),
+                1: duplicate(null),
+                2: duplicate(null if stderr is None else stderr),
+                CONTROL_FD: duplicate(control.fileno()),
+                LISTEN_FD: duplicate(null if listener is None else listener.fileno()),
+                FILTER_FD: duplicate(filters),
             }
             actions = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in places.items()]
             try:
@@ -212,7 +212,7 @@ async def _expect(control: socket.socket, word: bytes) -> bytes:
         raise LaunchFailed(
             f"The sandbox could not be started ({said.step}): {said.text}", details={"errno": said.number}
         )
-    raise errors.ProviderUnavailable("The launcher ended without a word; see the system's log.")
+    raise errors.ProviderUnavailable("The launcher ended without a message; see the system's log.")
 
 
 async def _reap(pid: int) -> None:

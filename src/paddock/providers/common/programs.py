@@ -1,4 +1,4 @@
-"""Paths of the two native programs: the agent, which runs in sandboxes, and the launcher, which runs on the host."""
+"""The two native programs: the agent, which runs in sandboxes, and the launcher, which runs on the host."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
+from paddock import errors
+
 _BIN = Path(__file__).parents[2] / "bin"
+_ARCHITECTURES = {"arm64": "aarch64", "amd64": "x86_64"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +31,23 @@ class Programs:
                     "is found (Debian: apt install gcc libc6-dev), or with the ziglang package from PyPI."
                 )
         return None
+
+
+def architecture_of(name: str) -> str:
+    """As ``uname -m`` has it."""
+    return _ARCHITECTURES.get(name, name)
+
+
+def agent_for(architecture: str, whose: str) -> bytes:
+    """The agent for another machine. ``architecture`` may be anything that ``whose`` machine says of itself."""
+    architecture = architecture_of(architecture)
+    path = _BIN / architecture / "paddock-agent"
+    try:
+        if not architecture.replace("_", "").isalnum():
+            raise FileNotFoundError(path)
+        return path.read_bytes()
+    except OSError:
+        raise errors.ProviderRefused(
+            f"{whose} machine is of the kind {architecture[:40]!r}, for which this installation of Paddock has no "
+            "agent. A wheel that was built with the ziglang package has those for x86_64 and aarch64."
+        ) from None

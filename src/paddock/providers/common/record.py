@@ -65,15 +65,12 @@ class SandboxRecord:
     """A name of its own, which stays when a warm machine is assigned a sandbox id."""
     running: RunningProcess | None = None
 
-    def found(self, state: MachineState | None = None) -> MachineInfo:
-        """``state``: pass it if it is already known."""
-        return MachineInfo(
-            self.spec.sandbox_id, state or self.state(), self.reference, self.created_at, self.spec.labels
-        )
+    def found(self, state: MachineState) -> MachineInfo:
+        return MachineInfo(self.spec.sandbox_id, state, self.reference, self.created_at, self.spec.labels)
 
-    def state(self) -> MachineState:
-        """State is read from the process and the freezer, never from the last write: a crash may have come in
-        between."""
+    def process_state(self) -> MachineState:
+        """Of one whose agent is a process of this host. Read from the process and the freezer, never from the last
+        write: a crash may have come in between."""
         running = self.running
         if running is None or running.stopped or not running.alive():
             return MachineState.PAUSED
@@ -106,6 +103,16 @@ class SandboxRecord:
             raise errors.ProviderUnavailable(
                 f"The record of sandbox {folder.name!r} cannot be read: {error}"
             ) from error
+
+    @classmethod
+    def load_or(cls, folder: Path, known: Self | None) -> Self | None:
+        """``known``: what was last known of it, for a record that can no longer be read."""
+        try:
+            return cls.load(folder)
+        except errors.ProviderUnavailable:
+            if known is None:
+                raise
+            return known
 
     def _to_json(self) -> dict[str, Any]:
         spec = self.spec

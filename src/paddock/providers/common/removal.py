@@ -2,35 +2,67 @@
 names.
 
 ``shutil.rmtree`` recurses, holding a descriptor per level, so it fails on some thousand nested directories. Here each
-directory is moved to a flat heap before it is emptied, so no path gets long.
+directory is moved to a flat directory before it is emptied, so no path gets long.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
+
+import structlog
 
 from paddock import errors
+
+log = structlog.get_logger(__name__)
 
 _NAMES_PER_BATCH = 4096
 _OPEN_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+class CleanupTasks:
+    """What no caller waits for, such as removing a deleted sandbox's files. Finished before the provider closes."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def remove(self, folder: Path) -> None:
+        self.add(asyncio.to_thread(remove, folder))
+
+    async def finish(self) -> None:
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("files of a deleted sandbox stay until the next start", problem=str(error))
+
+
 def remove(folder: Path) -> None:
     """No process may use the directory. Can be repeated after a crash; does nothing if it does not exist."""
-    heap = folder / f"removing-{secrets.token_hex(16)}"
+    flat = folder / f"removing-{secrets.token_hex(16)}"
     try:
         with _opened(folder) as top:
-            _remove_files(top)  # on a full disk there is no room for the heap until the sandbox's image is removed
-            os.mkdir(heap.name, stat.S_IRWXU, dir_fd=top)
-            with _opened(heap.name, top) as into:
-                _remove_all(_clear(top, into, but=heap.name), into)
-            os.rmdir(heap.name, dir_fd=top)
+            _remove_files(
+                top
+            )  # on a full disk there is no room for the flat directory until the sandbox's image is removed
+            os.mkdir(flat.name, stat.S_IRWXU, dir_fd=top)
+            with _opened(flat.name, top) as into:
+                _remove_all(_clear(top, into, but=flat.name), into)
+            os.rmdir(flat.name, dir_fd=top)
         folder.rmdir()
     except FileNotFoundError:
         return
@@ -46,25 +78,25 @@ def _remove_files(place: int) -> None:
         os.unlink(name, dir_fd=place)
 
 
-def _remove_all(names: list[str], heap: int) -> None:
-    """Remove directories in the heap. Their names are kept in memory: a directory that had many names stays slow to
+def _remove_all(names: list[str], flat: int) -> None:
+    """Remove directories in the flat one. Their names are kept in memory: a directory that had many names stays slow to
     list."""
     while names:
         name = names.pop()
-        with _opened(name, heap) as place:
-            names += _clear(place, heap)
-        os.rmdir(name, dir_fd=heap)
+        with _opened(name, flat) as place:
+            names += _clear(place, flat)
+        os.rmdir(name, dir_fd=flat)
 
 
-def _clear(place: int, heap: int, but: str = "") -> list[str]:
-    """Remove the files in a directory, and move its subdirectories to the heap. Returns their names there."""
+def _clear(place: int, flat: int, but: str = "") -> list[str]:
+    """Remove the files in a directory, and move its subdirectories to the flat directory. Returns their names there."""
     moved: list[str] = []
     while found := _names(place, but):
         for name, is_directory in found:
             if is_directory:
                 moved.append(secrets.token_hex(16))
                 with _opened(name, place):  # a directory without write permission cannot be moved
-                    os.rename(name, moved[-1], src_dir_fd=place, dst_dir_fd=heap)
+                    os.rename(name, moved[-1], src_dir_fd=place, dst_dir_fd=flat)
             else:
                 os.unlink(name, dir_fd=place)
     return moved

@@ -7,7 +7,7 @@ from typing import Any
 from paddock import errors
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.rules import Rule
-from paddock.providers.vendor.networks import check_public
+from paddock.providers.vendor.base import check_public, domain_entries
 
 
 def settings_of(policy: EgressPolicy) -> dict[str, Any]:
@@ -23,12 +23,7 @@ def settings_of(policy: EgressPolicy) -> dict[str, Any]:
     if not allow or any(rule.everything for rule in allow):
         return {}
     networks = [str(rule.network) for rule in allow if rule.network is not None]
-    domains = [entry for rule in allow if rule.domain is not None for entry in _names(rule)]
+    domains = [entry for rule in allow if rule.domain is not None for entry in domain_entries(rule)]
     if networks and domains:
         raise errors.Unsupported("Daytona allows egress to networks or to domains, not to both at once.")
     return {"network_allow_list": ",".join(networks)} if networks else {"domain_allow_list": ",".join(domains)}
-
-
-def _names(rule: Rule) -> list[str]:
-    itself = [rule.domain] if rule.itself and rule.domain else []
-    return itself + ([f"*.{rule.domain}"] if rule.subdomains else [])

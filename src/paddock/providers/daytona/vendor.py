@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import hmac
 import math
 import random
 import shlex
@@ -52,7 +51,7 @@ class DaytonaVendor(Vendor):
     title = "Daytona"
 
     def __init__(self, api_key: str, *, snapshot: str = "", api_url: str = "", target: str = "") -> None:
-        self._key = api_key
+        super().__init__(api_key)
         self._snapshot = snapshot
         given = {"api_key": api_key, "api_url": api_url, "target": target}
         self._given = {name: value for name, value in given.items() if value}
@@ -89,9 +88,6 @@ class DaytonaVendor(Vendor):
 
     def template_of_image(self, image: str) -> str:
         return f"{IMAGE}{image}"
-
-    def secret(self, purpose: str) -> str:
-        return hmac.new(self._key.encode(), f"paddock {purpose}".encode(), hashlib.sha256).hexdigest()
 
     def isolation(self) -> IsolationReport | None:
         """Containers or virtual machines, by the class of the snapshot, which Daytona does not tell beforehand."""

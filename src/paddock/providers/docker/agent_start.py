@@ -1,4 +1,4 @@
-"""The birth of a container's agent: it asks at a socket that only its container can see, and gets its descriptors.
+"""How a container's agent starts: it asks at a socket that only its container can see, and gets its descriptors.
 
 From then on it is reached like any other: by the listener that it was given, whose path is the host's alone. The socket
 is there for one start and one caller. Nothing but the agent runs in the container before that, so no other can be it.
@@ -16,10 +16,10 @@ from paddock import errors
 from paddock.providers.common import launch
 from paddock.providers.common.record import SOCKET
 from paddock.providers.common.seccomp.compiler import program
-from paddock.providers.docker.container import BIRTH_SOCKET
+from paddock.providers.docker.container import START_SOCKET
 from paddock.providers.docker.engine import DockerEngine
 
-_SECONDS = 45.0
+_START_TIMEOUT_S = 45.0
 
 
 class AgentStarter:
@@ -33,23 +33,23 @@ class AgentStarter:
     def close(self) -> None:
         os.close(self._filters)
 
-    async def start(self, name: str, birth: Path, folder: Path) -> None:
+    async def start(self, name: str, start_directory: Path, folder: Path) -> None:
         """Start the container; its agent listens at the socket in ``folder`` when this returns."""
-        with launch.listen(folder, SOCKET) as listener, launch.listen(birth, BIRTH_SOCKET) as door:
-            # With mapped ids the container's root is nobody here.
-            (birth / BIRTH_SOCKET).chmod(0o666)
-            door.setblocking(False)
+        with launch.listen(folder, SOCKET) as listener, launch.listen(start_directory, START_SOCKET) as asked:
+            # With mapped ids the container's root has no rights here.
+            (start_directory / START_SOCKET).chmod(0o666)
+            asked.setblocking(False)
             try:
                 await self._engine.start(name)
-                await self._hand_over(name, door, listener)
+                await self._answer(name, asked, listener)
             finally:
-                (birth / BIRTH_SOCKET).unlink(missing_ok=True)
+                (start_directory / START_SOCKET).unlink(missing_ok=True)
 
-    async def _hand_over(self, name: str, door: socket.socket, listener: socket.socket) -> None:
-        caller = asyncio.ensure_future(asyncio.get_running_loop().sock_accept(door))
+    async def _answer(self, name: str, asked: socket.socket, listener: socket.socket) -> None:
+        caller = asyncio.ensure_future(asyncio.get_running_loop().sock_accept(asked))
         end = asyncio.ensure_future(self._engine.ended(name))
         try:
-            await asyncio.wait([caller, end], timeout=_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([caller, end], timeout=_START_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
             if caller.done():
                 self._give(caller.result()[0], listener)
             elif end.done():
@@ -59,10 +59,12 @@ class AgentStarter:
                     "PADDOCK_DOCKER_WAY=far."
                 )
             else:
-                raise errors.ProviderTimeout(f"The container's agent did not ask for anything within {_SECONDS:g} s.")
+                raise errors.ProviderTimeout(
+                    f"The container's agent did not ask for anything within {_START_TIMEOUT_S:g} s."
+                )
         finally:
-            for waiting in (caller, end):
-                waiting.cancel()
+            for each in (caller, end):
+                each.cancel()
             await asyncio.gather(caller, end, return_exceptions=True)
 
     def _give(self, caller: socket.socket, listener: socket.socket) -> None:

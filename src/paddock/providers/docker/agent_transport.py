@@ -1,4 +1,4 @@
-"""How this server gets to the agent of a container: near, by descriptors; or far, through the engine alone."""
+"""How this server reaches the agent of a container: near, by descriptors; or far, through the engine alone."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from paddock.providers.docker.container import FAR_COMMAND
 from paddock.providers.docker.engine import DockerEngine, EngineNotFound
 from paddock.providers.docker.exec import EngineExec
 
-_BEGIN_SECONDS = 30.0
+_START_TIMEOUT_S = 30.0
 """For an agent that was started this moment to listen."""
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.02, 0.5
 
 
 class ContainerTransport(ABC):
@@ -36,7 +36,7 @@ class ContainerTransport(ABC):
     def alive(self) -> bool: ...
 
     @abstractmethod
-    async def link(self) -> socket.socket:
+    async def connect(self) -> socket.socket:
         """A new connection to the agent."""
 
     @abstractmethod
@@ -44,7 +44,7 @@ class ContainerTransport(ABC):
 
 
 class SocketTransport(ContainerTransport):
-    """By a socket in the sandbox's folder, which the agent has listened on since its birth."""
+    """By a socket in the sandbox's folder, which the agent has listened on since it started."""
 
     def __init__(self, folder: Callable[[], Path]) -> None:
         self._folder = folder
@@ -67,14 +67,14 @@ class SocketTransport(ContainerTransport):
         return True
 
     def alive(self) -> bool:
-        """Asked of the kernel: word of its end may still be on its way to us."""
+        """Asked of the kernel: the notice of its end may not have arrived yet."""
         if self._lifeline is None:
             return False
         poll = select.poll()
         poll.register(self._lifeline, select.POLLIN)
         return not poll.poll(0)
 
-    async def link(self) -> socket.socket:
+    async def connect(self) -> socket.socket:
         return launch.connect(self._folder(), SOCKET)
 
     async def close(self) -> None:
@@ -108,10 +108,10 @@ class ExecTransport(ContainerTransport):
     def alive(self) -> bool:
         return self._end is not None and not self._end.done()
 
-    async def link(self) -> socket.socket:
+    async def connect(self) -> socket.socket:
         """One that was started this moment gets the time that it needs."""
-        pause = _FIRST_PAUSE
-        async with asyncio.timeout(_BEGIN_SECONDS):
+        pause = _FIRST_PAUSE_S
+        async with asyncio.timeout(_START_TIMEOUT_S):
             while True:
                 try:
                     return await self.bridge.link()
@@ -119,7 +119,7 @@ class ExecTransport(ContainerTransport):
                     if refused.http_status is not None or not await self._runs():
                         raise
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                pause = min(2 * pause, _MAX_PAUSE_S)
 
     async def close(self) -> None:
         if self._end is not None:
@@ -132,7 +132,7 @@ class ExecTransport(ContainerTransport):
     async def _wait(self, ended: Callable[[], None]) -> None:
         with contextlib.suppress(errors.PaddockError):
             await self._engine.ended(self._container)
-        asyncio.get_running_loop().call_soon(ended)  # when this task is over, so that nobody finds it alive
+        asyncio.get_running_loop().call_soon(ended)  # when this task is over, so that it is not found running
 
     async def _runs(self) -> bool:
         found = await self._engine.inspect(self._container)
@@ -146,10 +146,10 @@ class ExecTransport(ContainerTransport):
             if self._multiplexer is None or not self._multiplexer.alive:
                 if self._multiplexer is not None:
                     await self._multiplexer.close()
-                self._multiplexer = await self._opened()
+                self._multiplexer = await self._open_multiplexer()
         return await self._multiplexer.connect()
 
-    async def _opened(self) -> Multiplexer:
+    async def _open_multiplexer(self) -> Multiplexer:
         try:
             pipe = await EngineExec.open(self._engine, self._container, FAR_COMMAND)
         except (EngineNotFound, errors.Conflict) as error:
@@ -158,6 +158,6 @@ class ExecTransport(ContainerTransport):
         try:
             await multiplexer.start()
         except errors.ProviderUnavailable as error:
-            said = pipe.complaint.decode(errors="replace").strip()
+            said = pipe.stderr.decode(errors="replace").strip()
             raise errors.ProviderUnavailable(f"{error.message} {said}".strip()) from error
         return multiplexer

@@ -1,38 +1,52 @@
-"""What a container needs of ours where it can share no directory with us: in a volume of the engine's, read-only there.
+"""How a container gets the agent: from a directory of this machine where the engine sees it, else from a volume of the
+engine's, read-only in the container.
 
-It is the same for all sandboxes and named after what is in it, so it is brought once for each version of the agent and
-of the certificate authorities that the operator added. The token only tells that both ends are of the same build. What
-guards the agent's socket is that it is root's: whoever is the sandbox's root may do everything that the agent may.
+Its socket does not tell whether an engine sees our files: a server in a container, or an engine in a virtual machine or
+behind a tunnel, has one all the same. The volume is the same for all sandboxes and named after what is in it, so it is
+filled once for each version of the agent and of the certificate authorities that the operator added. The token only
+tells that both ends are of the same build. What guards the agent's socket is that it is root's: whoever is the
+sandbox's root may do everything that the agent may.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import io
 import secrets
+import shutil
 import tarfile
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from paddock import errors
 from paddock.providers.common import certificates
-from paddock.providers.common.programs import Programs
+from paddock.providers.common.programs import agent_for, architecture_of
 from paddock.providers.common.seccomp.compiler import program
-from paddock.providers.docker.container import AGENT_FILE, FILTERS_FILE, INSTALLATION, KIT, SUDO_FILE, TOKEN_FILE
-from paddock.providers.docker.engine import DockerEngine
+from paddock.providers.docker.container import (
+    AGENT_FILE,
+    FILTERS_FILE,
+    INSTALLATION,
+    START_DIRECTORY,
+    SUDO_FILE,
+    TOKEN_FILE,
+    VOLUME_LABEL,
+)
+from paddock.providers.docker.engine import DockerEngine, EngineNotFound
 
-_NAMES = {"arm64": "aarch64", "amd64": "x86_64"}
-_INSIDE = "/kit"
+_MOUNTED_AT = "/kit"
+_NOT_THERE = ("bind source path does not exist", "no such file or directory")
 
 
 class AgentVolume:
     def __init__(self, engine: DockerEngine, installation: str, architecture: str, authorities: Path | None) -> None:
         """Raises where there is no agent for the engine's machine."""
-        machine = _NAMES.get(architecture, architecture)
         self._engine = engine
         self._installation = installation
-        self._agent = _agent_for(machine)
-        self._filters = program(machine)
+        self._agent = agent_for(architecture, "The engine's")
+        self._filters = program(architecture_of(architecture))
         self._authorities = b"" if authorities is None else authorities.read_bytes()
         digest = hashlib.sha256(self._agent + self._filters + self._authorities).hexdigest()
         self.volume = f"paddock-kit-{digest[:20]}"
@@ -49,22 +63,12 @@ class AgentVolume:
                 self._filled = True
 
     async def _fill(self, image: str) -> None:
-        """By a container that is never started: the engine puts files into what it mounts."""
-        await self._engine.make_volume(self.volume, {KIT: self.token})
-        porter = f"paddock-porter-{secrets.token_hex(6)}"
-        mount = {"Type": "volume", "Source": self.volume, "Target": _INSIDE, "VolumeOptions": {"NoCopy": True}}
-        body = {
-            "Image": image,
-            "Entrypoint": [f"{_INSIDE}/{AGENT_FILE}"],
-            "Labels": {INSTALLATION: self._installation},  # what a crash leaves is swept up with the rest
-            "HostConfig": {"NetworkMode": "none", "Mounts": [mount]},
-        }
-        await self._engine.create(porter, body)
-        try:
-            if not await self._engine.has_file(porter, f"{_INSIDE}/{TOKEN_FILE}"):
-                await self._engine.put(porter, _INSIDE, self._packed())
-        finally:
-            await asyncio.shield(self._engine.remove(porter))
+        await self._engine.make_volume(self.volume, {VOLUME_LABEL: self.token})
+        options = {"NoCopy": True}
+        mount = {"Type": "volume", "Source": self.volume, "Target": _MOUNTED_AT, "VolumeOptions": options}
+        async with _never_started(self._engine, self._installation, image, mount) as name:
+            if not await self._engine.has_file(name, f"{_MOUNTED_AT}/{TOKEN_FILE}"):
+                await self._engine.put(name, _MOUNTED_AT, self._packed())
 
     def _packed(self) -> bytes:
         """The token comes last: where it is, everything is."""
@@ -81,18 +85,53 @@ class AgentVolume:
         return packed.getvalue()
 
 
+async def engine_sees(engine: DockerEngine, installation: str, folder: Path, image: str) -> bool:
+    """Whether the engine sees this machine's files: it looks for one of ours in what it would mount.
+
+    Any image will do. Raises :class:`EngineNotFound` where the engine has not got this one.
+    """
+    number = secrets.token_hex(6)
+    directory = folder / f"probe-{number}"
+    await asyncio.to_thread(_make, directory, number)
+    mount = {"Type": "bind", "Source": str(directory), "Target": START_DIRECTORY, "ReadOnly": True}
+    try:
+        async with _never_started(engine, installation, image, mount) as name:
+            return await engine.has_file(name, f"{START_DIRECTORY}/{number}")
+    except EngineNotFound:
+        raise
+    except (errors.ProviderRefused, errors.ProviderUnavailable) as error:
+        if any(sign in error.message.lower() for sign in _NOT_THERE):
+            return False
+        raise
+    finally:
+        await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+
+
+@contextlib.asynccontextmanager
+async def _never_started(
+    engine: DockerEngine, installation: str, image: str, mount: Mapping[str, Any]
+) -> AsyncIterator[str]:
+    """A container by which the engine looks at, or puts files into, what it mounts."""
+    name = f"paddock-probe-{secrets.token_hex(6)}"
+    body = {
+        "Image": image,
+        "Entrypoint": ["/paddock-probe"],
+        "Labels": {INSTALLATION: installation},  # what a crash leaves is swept up with the rest
+        "HostConfig": {"NetworkMode": "none", "Mounts": [mount]},
+    }
+    await engine.create(name, body)
+    try:
+        yield name
+    finally:
+        await asyncio.shield(engine.remove(name))
+
+
+def _make(directory: Path, number: str) -> None:
+    directory.mkdir(mode=0o755)
+    (directory / number).touch()
+
+
 def _add(archive: tarfile.TarFile, name: str, data: bytes, mode: int) -> None:
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = len(data), mode
     archive.addfile(entry, io.BytesIO(data))
-
-
-def _agent_for(machine: str) -> bytes:
-    path: Path = Programs.find().agent.parent.parent / machine / "paddock-agent"
-    try:
-        return path.read_bytes()
-    except OSError:
-        raise errors.ProviderRefused(
-            f"The engine's machine is of the kind {machine!r}, for which this installation of Paddock has no agent. "
-            "A wheel that was built with the ziglang package has those for x86_64 and aarch64."
-        ) from None

@@ -1,9 +1,8 @@
-"""Makes and ends what a sandbox is made of: the container, what its agent is born through, its folder."""
+"""Makes and ends what a sandbox is made of: the container, where its agent asks for its descriptors, its folder."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import platform
@@ -19,23 +18,24 @@ from paddock import errors
 from paddock.egress.policy import EgressMode
 from paddock.providers.base import MachineState, SandboxSpec
 from paddock.providers.common import certificates, removal
+from paddock.providers.common.confinement import require_level, require_mounts
+from paddock.providers.common.installation import installation_name
 from paddock.providers.common.programs import Programs
 from paddock.providers.common.record import SandboxRecord
 from paddock.providers.common.sandbox_dirs import SandboxDirs
 from paddock.providers.docker import container
 from paddock.providers.docker.agent_start import AgentStarter
 from paddock.providers.docker.agent_transport import ContainerTransport, ExecTransport, SocketTransport
-from paddock.providers.docker.agent_volume import AgentVolume
+from paddock.providers.docker.agent_volume import AgentVolume, engine_sees
 from paddock.providers.docker.engine import DockerEngine, EngineNotFound
 from paddock.providers.docker.host import AUTO, EngineHost, chosen_far, own_kernel, runtime_of
-from paddock.providers.docker.shared_directory import engine_sees
 
 log = structlog.get_logger(__name__)
 
 PREFIX = "paddock-"
 ENVIRONMENT = "environment.json"
 FAR_MARK = "far"
-"""A file in the folder of a sandbox that is reached so: the token of the kit that it was made with."""
+"""A file in the folder of a sandbox that is reached so: the token of the volume that it was made with."""
 FROZEN = "paused"
 STATES = {
     "running": MachineState.RUNNING,
@@ -52,8 +52,8 @@ class ContainerBuilder:
     """Usable after ``prepare``."""
 
     host: EngineHost
-    site: container.ContainerSettings
-    kit: AgentVolume
+    settings: container.ContainerSettings
+    agent_volume: AgentVolume
     _agent_starter: AgentStarter
 
     def __init__(
@@ -70,10 +70,10 @@ class ContainerBuilder:
         self._engine = engine
         self._runtime = runtime
         self._read_only = read_only
-        self._transport = way
+        self._way = way
         self._extra_ca = extra_ca
-        self._births = dirs.root / "births"
-        self._suspects: set[str] = set()
+        self._start_directories = dirs.root / "births"
+        self._last_orphans: set[str] = set()
         self._sweeping = asyncio.Lock()
         self._hard_disk: bool | None = None
         self._shared = way != AUTO
@@ -88,32 +88,27 @@ class ContainerBuilder:
             known = ", ".join(sorted(info["Runtimes"]))
             raise errors.ProviderRefused(f"The engine has no runtime {self._runtime!r}. It has: {known}.")
         here = self._engine.address.socket is not None
-        far = chosen_far(self._transport, here, runtime_of(info, self._runtime))
+        far = chosen_far(self._way, here, runtime_of(info, self._runtime))
         self.host = EngineHost.of(info, runtime=self._runtime, read_only=self._read_only, far=far)
         self._engine.thaw_first = own_kernel(self.host.runtime)
-        await asyncio.to_thread(self._lay_out, str(info.get("Architecture") or platform.machine()))
+        await asyncio.to_thread(self._create_layout, str(info.get("Architecture") or platform.machine()))
         self._agent_starter = AgentStarter(self._engine)
 
     def close(self) -> None:
-        if hasattr(self, "_midwife"):
+        if hasattr(self, "_agent_starter"):
             self._agent_starter.close()
 
     def require(self, spec: SandboxSpec) -> None:
         """What was asked for is given or refused, never less."""
-        level = self.host.level
-        if spec.isolation is not None and spec.isolation.rank > level.rank:
-            raise errors.ConfinementUnavailable(
-                f"This engine gives isolation level {level.value!r}, less than the {spec.isolation.value!r} that was "
-                "asked for. The provider 'local' gives more where Paddock runs as root.",
-                details={"level": level.value, "asked": spec.isolation.value},
-            )
+        remedy = "The provider 'local' gives more where Paddock runs as root."
+        require_level(spec, self.host.level, "This engine", remedy)
         if spec.egress.mode is EgressMode.FULL:
             raise errors.ConfinementUnavailable(
                 "The provider 'docker' has the egress modes 'none' and 'proxy'. For 'full' use the provider 'local'."
             )
         self._require_mounts(spec)
 
-    def way(self, folder: Path, record: SandboxRecord) -> Callable[[Callable[[], Path]], ContainerTransport]:
+    def transport(self, folder: Path, record: SandboxRecord) -> Callable[[Callable[[], Path]], ContainerTransport]:
         """As it was made, whatever is chosen now."""
         if not (folder / FAR_MARK).exists():
             return SocketTransport
@@ -122,26 +117,26 @@ class ContainerBuilder:
 
     async def make(self, draft: Path, record: SandboxRecord, environment: Sequence[str]) -> None:
         """The container, started, with its agent listening. The record is there first: what a crash leaves is known."""
-        await self._find_out(record.spec.template_id)
-        birth = None if self.host.far else self._births / record.reference
-        trusted = {} if self.site.authorities is None else certificates.variables(container.AUTHORITIES)
+        await self._choose_way(record.spec.template_id)
+        start_directory = None if self.host.far else self._start_directories / record.reference
+        trusted = {} if self.settings.authorities is None else certificates.variables(container.AUTHORITIES)
         (draft / ENVIRONMENT).write_text(json.dumps([*environment, *(f"{name}={at}" for name, at in trusted.items())]))
-        if birth is None:
-            (draft / FAR_MARK).write_text(self.kit.token)
-            await self.kit.ready(record.spec.template_id)
+        if start_directory is None:
+            (draft / FAR_MARK).write_text(self.agent_volume.token)
+            await self.agent_volume.ready(record.spec.template_id)
         record.save(draft)
-        if birth is not None:
-            birth.mkdir(mode=0o755)
-        await self._create(record, birth)
-        await self._begin(draft, record)
+        if start_directory is not None:
+            start_directory.mkdir(mode=0o755)
+        await self._create(record, start_directory)
+        await self._start_container(draft, record)
 
-    async def _find_out(self, image: str) -> None:
+    async def _choose_way(self, image: str) -> None:
         """Before the first container, where nobody chose the way: near works only where the engine sees our files."""
         async with self._sharing:
             if self._shared or self.host.far:
                 return
             try:
-                if not await engine_sees(self._engine, self.site.installation, self._births, image):
+                if not await engine_sees(self._engine, self.settings.installation, self._start_directories, image):
                     log.info("the engine does not see this server's files: containers are reached through it (far)")
                     self.host = replace(self.host, far=True)
             except EngineNotFound as error:
@@ -151,15 +146,15 @@ class ContainerBuilder:
     async def start(self, folder: Path, record: SandboxRecord) -> None:
         """Again, with fresh processes on the same files."""
         self._require_mounts(record.spec)
-        await self._begin(folder, record)
+        await self._start_container(folder, record)
 
-    async def _begin(self, folder: Path, record: SandboxRecord) -> None:
+    async def _start_container(self, folder: Path, record: SandboxRecord) -> None:
         if (folder / FAR_MARK).exists():
             await self._engine.start(record.reference)
             return
-        birth = self._births / record.reference
-        birth.mkdir(mode=0o755, exist_ok=True)
-        await self._agent_starter.start(record.reference, birth, folder)
+        start_directory = self._start_directories / record.reference
+        start_directory.mkdir(mode=0o755, exist_ok=True)
+        await self._agent_starter.start(record.reference, start_directory, folder)
 
     async def status(self, record: SandboxRecord) -> str | None:
         """One of STATES, by the engine's name for it. None is definite: there is no container of this sandbox."""
@@ -173,7 +168,7 @@ class ContainerBuilder:
 
     async def states(self) -> dict[str, MachineState]:
         """Of all containers of this installation, by reference."""
-        label = f"{container.INSTALLATION}={_installation(self._dirs.root / 'installation')}"
+        label = f"{container.INSTALLATION}={installation_name(self._dirs.root)}"
         found = {one["Names"][0].lstrip("/"): STATES.get(one["State"]) for one in await self._engine.containers(label)}
         return {name: state for name, state in found.items() if state is not None}
 
@@ -189,7 +184,7 @@ class ContainerBuilder:
     async def end(self, record: SandboxRecord) -> None:
         """Its container, with everything in it. Raises where the engine cannot say that it is gone."""
         await self._engine.remove(record.reference)
-        await asyncio.to_thread(shutil.rmtree, self._births / record.reference, ignore_errors=True)
+        await asyncio.to_thread(shutil.rmtree, self._start_directories / record.reference, ignore_errors=True)
 
     async def destroy(self, gone: Path) -> None:
         """Everything of a sandbox whose folder is in the trash. To be called again after a crash."""
@@ -199,12 +194,12 @@ class ContainerBuilder:
         await asyncio.to_thread(removal.remove, gone)
 
     async def sweep(self, containers: set[str]) -> None:
-        """What crashes left: old drafts, trash, containers and births of no sandbox.
+        """What crashes left: old drafts, trash, containers and directories of no sandbox.
 
         ``containers`` were listed before the folders are. One on its way from folder to folder may still be missed:
-        so only what was nobody's at the last sweep already is removed.
+        so only what had no owner at the last sweep already is removed.
         """
-        async with self._sweeping:  # looks that overlap would be one look
+        async with self._sweeping:  # overlapping sweeps would count as one
             await self._sweep(containers)
 
     async def _sweep(self, containers: set[str]) -> None:
@@ -215,37 +210,37 @@ class ContainerBuilder:
                 await self.destroy(path)
             except errors.PaddockError as error:
                 log.warning("the remains of a sandbox could not be removed yet", problem=error.message)
-        known, births = await asyncio.to_thread(self._known)
+        known, directories = await asyncio.to_thread(self._known)
         if self._dirs.unreadable():
-            return  # a container that looks like nobody's may be the one of a record that cannot be read
-        nobodys = (containers | births) - known
-        for name in nobodys & self._suspects:
+            return  # a container that seems to have no owner may be that of a record that cannot be read
+        orphans = (containers | directories) - known
+        for name in orphans & self._last_orphans:
             log.info("removing a container of no sandbox", container=name)
             await self._engine.remove(name)
-            await asyncio.to_thread(shutil.rmtree, self._births / name, ignore_errors=True)
-        self._suspects = nobodys - self._suspects
+            await asyncio.to_thread(shutil.rmtree, self._start_directories / name, ignore_errors=True)
+        self._last_orphans = orphans - self._last_orphans
 
     def _known(self) -> tuple[set[str], set[str]]:
-        births = set(os.listdir(self._births))  # noqa: PTH208
+        directories = set(os.listdir(self._start_directories))  # noqa: PTH208
         drafts = {PREFIX + name for name in self._dirs.drafts()}
         records = [record for _, record in (*self._dirs.warm(), *self._dirs.sandboxes())]
-        return drafts | {record.reference for record in records}, births
+        return drafts | {record.reference for record in records}, directories
 
-    def _lay_out(self, architecture: str) -> None:
+    def _create_layout(self, architecture: str) -> None:
         programs = Programs.find()
         if (missing := programs.problem()) is not None:
             raise errors.ProviderRefused(missing)
         self._dirs.create_layout()
-        self._births.mkdir(mode=0o700, exist_ok=True)
-        installation = _installation(self._dirs.root / "installation")
+        self._start_directories.mkdir(mode=0o700, exist_ok=True)
+        installation = installation_name(self._dirs.root)
         authorities = self._authorities()
-        self.kit = AgentVolume(self._engine, installation, architecture, authorities)
-        self.site = container.ContainerSettings(
+        self.agent_volume = AgentVolume(self._engine, installation, architecture, authorities)
+        self.settings = container.ContainerSettings(
             installation,
             _copied(programs.agent, self._dirs.root / "bin"),
             self._runtime,
             self._read_only,
-            self.kit.volume,
+            self.agent_volume.volume,
             authorities,
             here=self._engine.address.socket is not None or not self.host.far,
         )
@@ -258,11 +253,13 @@ class ContainerBuilder:
         certificates.write(self._extra_ca, path)
         return path
 
-    async def _create(self, record: SandboxRecord, birth: Path | None) -> None:
+    async def _create(self, record: SandboxRecord, start_directory: Path | None) -> None:
         """With a hard disk limit where the storage driver has such a thing, which only trying tells."""
         hard = self._hard_disk is not False
         try:
-            await self._engine.create(record.reference, container.body(self.site, record.spec, birth, hard_disk=hard))
+            await self._engine.create(
+                record.reference, container.body(self.settings, record.spec, start_directory, hard_disk=hard)
+            )
         except EngineNotFound as error:
             raise errors.TemplateNotFound(
                 f"The engine has no image {record.spec.template_id!r} any more: {error}"
@@ -271,14 +268,13 @@ class ContainerBuilder:
             if not hard or "storage-opt" not in error.message.lower().replace(" ", "-"):
                 raise
             self._hard_disk = False
-            await self._create(record, birth)
+            await self._create(record, start_directory)
             return
         if hard and not self._hard_disk:
             self._hard_disk = True
             self.host = replace(self.host, hard_disk=True)
 
     def _require_mounts(self, spec: SandboxSpec) -> None:
-        """Also when it is started again: the host may have changed meanwhile."""
         socket = self._engine.address.socket
         if spec.mounts and self.host.far and socket is None:
             raise errors.ConfinementUnavailable(
@@ -286,26 +282,7 @@ class ContainerBuilder:
                 "or use a provider on this machine."
             )
         private = [self._dirs.root, *([Path(socket).resolve()] if socket else [])]
-        for mount in spec.mounts:
-            source = Path(mount.source)
-            if not source.is_dir():
-                raise errors.ConfinementUnavailable(f"There is no directory {mount.source!r} on the host to mount.")
-            place = source.resolve()
-            if any(one.is_relative_to(place) or place.is_relative_to(one) for one in private):
-                raise errors.ConfinementUnavailable(
-                    f"{mount.source!r} is not for mounting: Paddock's own folder or the engine's socket is in it."
-                )
-
-
-def _installation(path: Path) -> str:
-    """A name of its own, so that two installations on one engine leave each other's containers alone."""
-    if not path.exists():
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        draft.write_text(secrets.token_hex(8))
-        with contextlib.suppress(FileExistsError):  # another server was quicker
-            os.link(draft, path)
-        draft.unlink()
-    return path.read_text()
+        require_mounts(spec, private, "Paddock's own folder or the engine's socket")
 
 
 def _copied(agent: Path, folder: Path) -> Path:

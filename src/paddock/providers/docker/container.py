@@ -10,12 +10,12 @@ from typing import Any
 
 from paddock.providers.base import Resources, SandboxSpec
 from paddock.providers.common import certificates
+from paddock.providers.common.confinement import AGENT, CAPABILITIES, INSIDE, MASKED, NO_CORE, OPEN_FILES, READ_ONLY
 
-INSIDE = "/run/paddock"
-AGENT = f"{INSIDE}/agent"
 PROGRAMS = f"{INSIDE}/bin"
-BIRTH = f"{INSIDE}/birth"
-BIRTH_SOCKET = "server.sock"
+START_DIRECTORY = f"{INSIDE}/birth"
+"""Of the host, with the socket at which an agent that starts asks for its descriptors."""
+START_SOCKET = "server.sock"
 AGENT_FILE, SUDO_FILE, FILTERS_FILE, TOKEN_FILE = "paddock-agent", "sudo", "filters", "token"
 BRIDGE = f"{INSIDE}/bridge.sock"
 AUTHORITIES = f"{PROGRAMS}/{certificates.FILE}"
@@ -26,57 +26,9 @@ KEEP = "/var/lib/paddock"
 """Where the agent keeps records and output: in the container's own layer, so that they count as its disk."""
 INSTALLATION = "paddock.installation"
 SANDBOX = "paddock.sandbox"
-KIT = "paddock.kit"
+VOLUME_LABEL = "paddock.kit"
 
-CAPABILITIES = (
-    "CHOWN",
-    "DAC_OVERRIDE",
-    "FOWNER",
-    "FSETID",
-    "KILL",
-    "NET_BIND_SERVICE",
-    "SETFCAP",
-    "SETGID",
-    "SETUID",
-)
-"""What the sandbox's root needs to install packages and the agent to become any user; all others are dropped."""
-_MASKED = (
-    "/proc/acpi",
-    "/proc/asound",
-    "/proc/config.gz",
-    "/proc/diskstats",
-    "/proc/fs",
-    "/proc/interrupts",
-    "/proc/kallsyms",
-    "/proc/kcore",
-    "/proc/key-users",
-    "/proc/keys",
-    "/proc/kmsg",
-    "/proc/kpagecgroup",
-    "/proc/kpagecount",
-    "/proc/kpageflags",
-    "/proc/latency_stats",
-    "/proc/locks",
-    "/proc/modules",
-    "/proc/pagetypeinfo",
-    "/proc/partitions",
-    "/proc/pressure",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/proc/slabinfo",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-    "/proc/vmallocinfo",
-    "/sys/devices/virtual/powercap",
-    "/sys/firmware",
-    "/sys/fs/cgroup",
-    "/sys/kernel",
-)
-_READ_ONLY = ("/proc/bus", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger", "/proc/1")
-"""``/proc/1`` is the agent: its files there (``oom_score_adj`` and others) belong to the sandbox's root."""
-_OPEN_FILES = 65_536
-_NO_CORE = 1
-"""Not 0: with a piped ``core_pattern`` the kernel takes 0 as "no limit on the pipe" and starts the host's handler."""
+_MASKED = (*MASKED, "/sys/devices/virtual/powercap", "/sys/firmware", "/sys/fs/cgroup", "/sys/kernel")
 _COUNTED_BY_USER = {"sigpending": resource.RLIMIT_SIGPENDING, "msgqueue": resource.RLIMIT_MSGQUEUE}
 """Counted by user over all containers and the host, where the same users keep the other half of what they may have."""
 _SHM_MB = 64
@@ -93,19 +45,22 @@ class ContainerSettings:
     agent: Path
     runtime: str
     read_only: bool
-    kit: str | None = None
-    """The volume of what a container needs of ours, where it cannot see our files."""
+    agent_volume: str | None = None
+    """With the agent, where a container cannot see our files."""
     authorities: Path | None = None
     """The file of certificate authorities that its programs trust, where the operator added some."""
     here: bool = True
     """Whether the engine is on this machine, so that what holds for us holds for it."""
 
 
-def body(site: ContainerSettings, spec: SandboxSpec, birth: Path | None, *, hard_disk: bool) -> dict[str, Any]:
-    """For the engine's ``create``. ``birth``: the directory through which its agent is born; None: the far way."""
+def body(
+    settings: ContainerSettings, spec: SandboxSpec, start_directory: Path | None, *, hard_disk: bool
+) -> dict[str, Any]:
+    """For the engine's ``create``. ``start_directory``: where its agent asks for its descriptors; None: it is
+    reached through the engine alone."""
     return {
         "Image": spec.template_id,
-        **(_far_agent() if birth is None else _near_agent()),
+        **(_far_agent() if start_directory is None else _near_agent()),
         # Its first process takes no other, and nothing is lost by it that a longer wait would keep.
         "StopSignal": "SIGKILL",
         "User": "0:0",
@@ -113,7 +68,7 @@ def body(site: ContainerSettings, spec: SandboxSpec, birth: Path | None, *, hard
         "Hostname": "sandbox",
         # What an image would have the engine run inside from time to time is nobody's business but the user's.
         "Healthcheck": {"Test": ["NONE"]},
-        "Labels": {INSTALLATION: site.installation, SANDBOX: spec.sandbox_id},
+        "Labels": {INSTALLATION: settings.installation, SANDBOX: spec.sandbox_id},
         "HostConfig": {
             **limits(spec.resources),
             "NetworkMode": "none",
@@ -123,15 +78,15 @@ def body(site: ContainerSettings, spec: SandboxSpec, birth: Path | None, *, hard
             "CapAdd": list(CAPABILITIES),
             "SecurityOpt": ["no-new-privileges:true"],
             "MaskedPaths": list(_MASKED),
-            "ReadonlyPaths": list(_READ_ONLY),
+            "ReadonlyPaths": list(READ_ONLY),
             "RestartPolicy": {"Name": "no"},
             "LogConfig": {"Type": "none"},
             "ShmSize": min(_SHM_MB, max(1, spec.resources.memory_mb // 4)) << 20,
-            "Ulimits": _ulimits(here=site.here),
-            "ReadonlyRootfs": site.read_only,
-            "Tmpfs": _tmpfs(site.read_only),
-            "Mounts": _mounts(site, spec, birth),
-            **({"Runtime": site.runtime} if site.runtime else {}),
+            "Ulimits": _ulimits(here=settings.here),
+            "ReadonlyRootfs": settings.read_only,
+            "Tmpfs": _tmpfs(settings.read_only),
+            "Mounts": _mounts(settings, spec, start_directory),
+            **({"Runtime": settings.runtime} if settings.runtime else {}),
             **({"StorageOpt": {"size": f"{spec.resources.disk_mb}m"}} if hard_disk else {}),
         },
     }
@@ -151,7 +106,7 @@ def limits(resources: Resources) -> dict[str, Any]:
 
 
 def _near_agent() -> dict[str, Any]:
-    words = ["--birth", f"{BIRTH}/{BIRTH_SOCKET}"]
+    words = ["--birth", f"{START_DIRECTORY}/{START_SOCKET}"]
     return {"Entrypoint": [AGENT], "Cmd": ["serve", *words, "--keep", KEEP, "--mode", "range"]}
 
 
@@ -163,8 +118,8 @@ def _far_agent() -> dict[str, Any]:
 
 def _ulimits(*, here: bool) -> list[dict[str, Any]]:
     if not here:
-        return [_ulimit("nofile", _open_files()), _ulimit("core", _NO_CORE)]
-    plain = [_ulimit("nofile", _open_files()), _ulimit("core", _NO_CORE), _ulimit("nproc", _any_processes())]
+        return [_ulimit("nofile", _open_files()), _ulimit("core", NO_CORE)]
+    plain = [_ulimit("nofile", _open_files()), _ulimit("core", NO_CORE), _ulimit("nproc", _any_processes())]
     ours = {name: resource.getrlimit(kind)[1] for name, kind in _COUNTED_BY_USER.items()}
     return plain + [_ulimit(name, most // 2) for name, most in ours.items() if most != resource.RLIM_INFINITY]
 
@@ -176,7 +131,7 @@ def _ulimit(name: str, value: int) -> dict[str, Any]:
 def _open_files() -> int:
     """Not more than we may have ourselves: an engine that was started like us could not give it."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    return _OPEN_FILES if most == resource.RLIM_INFINITY else min(_OPEN_FILES, most)
+    return OPEN_FILES if most == resource.RLIM_INFINITY else min(OPEN_FILES, most)
 
 
 def _any_processes() -> int:
@@ -197,15 +152,19 @@ def _tmpfs(read_only: bool) -> Mapping[str, str]:
     return found
 
 
-def _mounts(site: ContainerSettings, spec: SandboxSpec, birth: Path | None) -> list[dict[str, Any]]:
-    if birth is None:
-        kit = {"Type": "volume", "Source": site.kit, "Target": PROGRAMS, "ReadOnly": True}
-        found = [{**kit, "VolumeOptions": {"NoCopy": True}}]
+def _mounts(settings: ContainerSettings, spec: SandboxSpec, start_directory: Path | None) -> list[dict[str, Any]]:
+    if start_directory is None:
+        volume = {"Type": "volume", "Source": settings.agent_volume, "Target": PROGRAMS, "ReadOnly": True}
+        found = [{**volume, "VolumeOptions": {"NoCopy": True}}]
     else:
-        ours = [(site.agent, AGENT), (site.agent, f"{PROGRAMS}/{SUDO_FILE}"), (birth, BIRTH)]
-        ours += [] if site.authorities is None else [(site.authorities, AUTHORITIES)]
+        ours = [
+            (settings.agent, AGENT),
+            (settings.agent, f"{PROGRAMS}/{SUDO_FILE}"),
+            (start_directory, START_DIRECTORY),
+        ]
+        ours += [] if settings.authorities is None else [(settings.authorities, AUTHORITIES)]
         found = [_bind(source, target, read_only=True) for source, target in ours]
-    if site.read_only:
+    if settings.read_only:
         # Without a name each is the container's own, and goes with it.
         found += [{"Type": "volume", "Target": target} for target in ("/workspace", "/home", KEEP)]
     return found + [_bind(Path(mount.source), mount.target, read_only=mount.read_only) for mount in spec.mounts]

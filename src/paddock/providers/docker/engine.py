@@ -32,8 +32,8 @@ _DEFINITE = (
 )
 """What an engine says with status 500 although it means no: the container was not started."""
 
-_WRONG_STATE = "container state improper"
-"""Podman's 409, which it says with 500."""
+_WRONG_STATE = ("container state improper", "cannot pause a stopped container")
+"""What is a 409 in its meaning, and said with 500 by Podman, and by runc of a container that has just ended."""
 
 
 class EngineNotFound(errors.NotFound):
@@ -243,7 +243,7 @@ class DockerEngine:
         if status == 404:
             raise EngineNotFound(said)
         lower = said.lower()
-        if status == 409 or _WRONG_STATE in lower:
+        if status == 409 or any(sign in lower for sign in _WRONG_STATE):
             raise errors.Conflict(said)
         if any(sign in lower for sign in _FULL):
             raise errors.ProviderRefused(f"The engine's disk is full: {said} Make room there (docker system prune).")

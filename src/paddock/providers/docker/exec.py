@@ -19,7 +19,7 @@ _SECONDS = 30.0
 _LARGEST_HEAD = 16 * 1024
 _PIECE = 64 * 1024
 _FRAME = struct.Struct(">B3xI")
-_OUTPUT, _COMPLAINT = 1, 2
+_STDOUT, _STDERR = 1, 2
 _KEPT = 500
 _IDLE, _INTERVAL, _TIMES = 30, 10, 6
 """After a minute and a half without a word from its machine, an engine elsewhere counts as gone."""
@@ -33,7 +33,7 @@ class EngineExec:
         self._writer = writer
         self._left = 0
         """Bytes of output that are still to come of the engine's current frame."""
-        self.complaint = b""
+        self.stderr = b""
         """The end of what it wrote to its standard error."""
 
     @classmethod
@@ -59,10 +59,10 @@ class EngineExec:
             while not self._left:
                 await give_turn()
                 kind, length = _FRAME.unpack(await self._reader.readexactly(_FRAME.size))
-                if kind == _OUTPUT:
+                if kind == _STDOUT:
                     self._left = length
-                elif kind == _COMPLAINT:
-                    await self._complain(length)
+                elif kind == _STDERR:
+                    await self._read_stderr(length)
                 else:
                     return b""
             data = await self._reader.read(min(self._left, _PIECE))
@@ -77,10 +77,10 @@ class EngineExec:
     async def close(self) -> None:
         self._writer.transport.abort()
 
-    async def _complain(self, length: int) -> None:
+    async def _read_stderr(self, length: int) -> None:
         while length:
             piece = await self._reader.readexactly(min(length, _PIECE))
-            self.complaint = (self.complaint + piece)[-_KEPT:]
+            self.stderr = (self.stderr + piece)[-_KEPT:]
             length -= len(piece)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paddock.providers.base import IsolationLevel, IsolationReport, Layer
-from paddock.providers.docker.container import CAPABILITIES
+from paddock.providers.common.confinement import CAPABILITIES
 
 AUTO, NEAR, FAR = "auto", "near", "far"
 """The ways to an agent, and leave to choose."""

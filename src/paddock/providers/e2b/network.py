@@ -7,7 +7,7 @@ from typing import Any
 from paddock import errors
 from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.egress.rules import Rule
-from paddock.providers.vendor.networks import check_public
+from paddock.providers.vendor.base import check_public, domain_entries
 
 _ALL = "0.0.0.0/0"
 
@@ -39,5 +39,4 @@ def settings_of(policy: EgressPolicy) -> dict[str, Any]:
 def _allowed(rule: Rule) -> list[str]:
     if rule.network is not None:
         return [str(rule.network)]
-    itself = [rule.domain] if rule.itself and rule.domain else []
-    return itself + ([f"*.{rule.domain}"] if rule.subdomains else [])
+    return domain_entries(rule)

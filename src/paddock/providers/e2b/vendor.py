@@ -58,7 +58,7 @@ class E2BVendor(Vendor):
         domain: str = "",
     ) -> None:
         """``at_end``: what E2B does with a machine whose lease nobody renews."""
-        self._key = api_key
+        super().__init__(api_key)
         self._template = template
         self._at_end = at_end
         self._sandbox_url = sandbox_url.rstrip("/")
@@ -86,9 +86,6 @@ class E2BVendor(Vendor):
             return True
         with translated("look up a template", asking=True):
             return await AsyncTemplate.exists(template_id, **self._options)
-
-    def secret(self, purpose: str) -> str:
-        return hmac.new(self._key.encode(), f"paddock {purpose}".encode(), hashlib.sha256).hexdigest()
 
     def isolation(self) -> IsolationReport | None:
         """Of E2B's own cloud what E2B says; of others that speak its protocol nothing is known."""

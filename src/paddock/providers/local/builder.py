@@ -23,13 +23,13 @@ from paddock.machine.threads import in_thread
 from paddock.providers.base import IsolationLevel, SandboxSpec
 from paddock.providers.common import certificates, removal, sandbox_egress
 from paddock.providers.common.cgroups import CgroupHandle
+from paddock.providers.common.confinement import require_level, require_mounts
 from paddock.providers.common.disk import Disks
 from paddock.providers.common.launch import LaunchedProcess, Launcher
 from paddock.providers.common.programs import Programs
 from paddock.providers.common.record import RunningProcess, SandboxRecord, boot_id
 from paddock.providers.common.sandbox_dirs import SandboxDirs
 from paddock.providers.common.seccomp.compiler import program
-from paddock.providers.common.warm_machines import usual
 from paddock.providers.local import host as machine
 from paddock.providers.local import private_files, uids
 from paddock.providers.local.gvisor import runsc
@@ -104,15 +104,10 @@ class LocalBuilder:
 
     def require(self, spec: SandboxSpec) -> None:
         """What was asked for is given or refused, never less."""
-        level = self.host.level
         if kind(spec) is GvisorBackend:
             self._require_kernel(spec)
-        elif spec.isolation is not None and spec.isolation.rank > level.rank:
-            raise errors.ConfinementUnavailable(
-                f"This machine gives isolation level {level.value!r}, less than the {spec.isolation.value!r} that was "
-                "asked for. `paddock doctor` says what is missing.",
-                details={"level": level.value, "asked": spec.isolation.value},
-            )
+        else:
+            require_level(spec, self.host.level, "This machine", "`paddock doctor` says what is missing.")
         if spec.egress.mode is EgressMode.FULL and self.host.nft is None:
             raise errors.ConfinementUnavailable(
                 "Full egress needs the program nft here (Debian: apt install nftables)."
@@ -135,19 +130,21 @@ class LocalBuilder:
         prepared: list[SandboxParts] = []  # by a thread, which goes on to its end when this is cancelled
         placed, started = folder, False
 
-        def commit(born: LaunchedProcess) -> None:
+        def commit(started_process: LaunchedProcess) -> None:
             nonlocal placed, record
             site = prepared[0].site
-            running = RunningProcess(born.pid, born.start_time, boot_id(), site.uid_slot, site.group)
+            running = RunningProcess(
+                started_process.pid, started_process.start_time, boot_id(), site.uid_slot, site.group
+            )
             record = record.with_running(running)
             record.save(folder)
             self.on_start(folder, running)
             placed = settle(folder)
 
         try:
-            await in_thread(lambda: prepared.append(self._lay(folder, record, backend)))
+            await in_thread(lambda: prepared.append(self._lay_out(folder, record, backend)))
             site, given = prepared[0].site, prepared[0].given
-            await self._launcher.launch(backend.plan_steps(site), given.listener, commit, given.complaints)
+            await self._launcher.launch(backend.plan_steps(site), given.listener, commit, given.stderr)
             started = True
             if record.running is not None:
                 await backend.wait_ready(placed, site, given, record.running.alive)
@@ -160,37 +157,20 @@ class LocalBuilder:
                 parts.given.close()
         return placed, record
 
-    def rename(self, draft: Path, record: SandboxRecord, dirs: SandboxDirs) -> Path:
-        """Give a machine that runs already a name and its limits."""
-        wanted = record.spec.resources
-        if record.running is not None and record.running.group is not None and wanted != usual(wanted.disk_mb):
-            record.running.group.limit(wanted)
-        record.save(draft)
-        return dirs.publish(draft, record.spec.sandbox_id)
-
     def destroy(self, gone: Path) -> None:
         """Everything of a sandbox whose folder is in the trash. To be called again after a crash."""
-        self.end(gone)
+        if (record := SandboxRecord.load(gone)) is not None:
+            self.end(record)
         removal.remove(gone)
 
-    def end(self, gone: Path, known: SandboxRecord | None = None) -> None:
-        """Its processes, mounts, group and ids; only its files are left then, and nobody's.
+    def end(self, record: SandboxRecord) -> None:
+        """Its processes, mounts, group and ids, of one that is deleted: only its files are left then."""
+        if self.host.disk_image and record.running is not None and record.running.alive():
+            kind(record.spec).abandon(record.running.pid)
+        self._end(record)
 
-        ``known``: what was last known of it, for a record that can no longer be read.
-        """
-        try:
-            record = SandboxRecord.load(gone)
-        except errors.ProviderUnavailable:
-            if known is None:
-                raise
-            record = known
-        if record is not None:
-            if self.host.disk_image and record.running is not None and record.running.alive():
-                kind(record.spec).abandon(record.running.pid)
-            self._end(record)
-
-    def strike(self, folder: Path) -> None:
-        """Kill its first process, and wait for nothing. A first blow, before ``end``."""
+    def kill_first_process(self, folder: Path) -> None:
+        """Before ``end``, and without waiting for anything."""
         with contextlib.suppress(errors.ProviderUnavailable, OSError):
             record = SandboxRecord.load(folder)
             running = None if record is None else record.running
@@ -227,7 +207,8 @@ class LocalBuilder:
             self._dirs.discard(path)
         for path in self._dirs.discarded():
             try:
-                self.end(path)
+                if (record := SandboxRecord.load(path)) is not None:
+                    self.end(record)
                 ended.append(path)
             except Exception as error:  # noqa: BLE001 - whatever a sandbox left must not keep the server from starting
                 log.warning("the remains of a sandbox could not be ended yet", folder=path.name, problem=str(error))
@@ -240,7 +221,7 @@ class LocalBuilder:
         self.host.cgroups.remove_empty({record.reference for record in running} | self._dirs.drafts())
         return ended
 
-    def _lay(self, folder: Path, record: SandboxRecord, backend: IsolationBackend) -> SandboxParts:
+    def _lay_out(self, folder: Path, record: SandboxRecord, backend: IsolationBackend) -> SandboxParts:
         """All that is needed before the first process."""
         spec = record.spec
         self._require_mounts(spec)
@@ -275,20 +256,12 @@ class LocalBuilder:
             )
         if spec.mounts:
             raise errors.ConfinementUnavailable(
-                "Directories of the host cannot be mounted at the isolation level 'hardened': whoever reads files for "
-                "the guest is its root, and could not keep the owners of the host's apart."
+                "Directories of the host cannot be mounted at the isolation level 'hardened': the process that reads "
+                "files for the guest is its root, and could not keep the owners of the host's apart."
             )
 
     def _require_mounts(self, spec: SandboxSpec) -> None:
-        """Also when it is started again: the host may have changed meanwhile."""
-        for mount in spec.mounts:
-            source = Path(mount.source)
-            if not source.is_dir():
-                raise errors.ConfinementUnavailable(f"There is no directory {mount.source!r} on the host to mount.")
-            if source.resolve().is_relative_to(self._dirs.root) or self._dirs.root.is_relative_to(source.resolve()):
-                raise errors.ConfinementUnavailable(
-                    f"{mount.source!r} is not for mounting: Paddock's own folder, with every disk, is in it."
-                )
+        require_mounts(spec, [self._dirs.root], "Paddock's own folder, with every disk,")
 
     def _site(
         self, folder: Path, spec: SandboxSpec, template: LocalTemplate, slot: int | None, group: CgroupHandle | None
@@ -345,7 +318,7 @@ def kill(running: RunningProcess) -> None:
         poll.register(pidfd, select.POLLIN)
         deadline = time.monotonic() + _END_SECONDS
         while True:
-            # Again and again: another server may be freezing it at this moment, and who is frozen cannot die (v1).
+            # Again and again: another server may be freezing it at this moment, and a frozen process cannot end (v1).
             _kill_group(running.group)
             if poll.poll(_KILL_AGAIN_SECONDS * 1000):
                 return

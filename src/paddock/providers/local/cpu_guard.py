@@ -1,4 +1,4 @@
-"""Keeps a sandbox that takes all it can get from being felt by the others.
+"""Keeps a sandbox that takes all it can get from slowing down the others.
 
 While the processors are busy with sandboxes, one that has computed for long yields to those that have not: it runs when
 they leave room, which is most of the time, and they do not wait for it. A fork bomb (a sandbox that keeps on forking
@@ -44,7 +44,7 @@ _BOMB_WINDOW_S = 1.0
 """So many refused forks within the time are no program's mistake. One that meets its limit gives up, or waits."""
 _BOMB_LASTS_S = 0.1
 """For so long it has to be full and at work: whoever starts many processes at once is so for a moment."""
-_PENALTY_S = 60.0
+_YIELD_AFTER_BOMB_S = 60.0
 """For so long after a fork bomb its sandbox yields, whatever it does: the next one is not felt from the first."""
 
 
@@ -65,13 +65,13 @@ class _Account:
 
 class CpuGuard:
     def __init__(
-        self, cgroups: Cgroups, handle: Callable[[], Iterable[LocalHandle]], notice: Callable[[], Notice]
+        self, cgroups: Cgroups, handles: Callable[[], Iterable[LocalHandle]], notice: Callable[[], Notice]
     ) -> None:
         self._cgroups = cgroups
-        self._handles = handle
+        self._handles = handles
         self._notice = notice
         self._accounts: dict[str, _Account] = {}
-        self._penalties: dict[str, float] = {}
+        self._yield_until: dict[str, float] = {}
         """Until when who has to yield: by reference."""
         self._ending: dict[str, asyncio.Task[None]] = {}
         """Fork bombs whose processes are being killed: by reference."""
@@ -135,7 +135,7 @@ class CpuGuard:
             seen[handle.record.reference] = account
             used = _charge(account, room)
             if crowded or account.yields:
-                _judge(account, room, punished=account.at < self._penalties.get(handle.record.reference, 0.0))
+                _judge(account, room, must_yield=account.at < self._yield_until.get(handle.record.reference, 0.0))
             if used > _QUIET_CPUS_CROWDED / 10 and _is_bomb(account, handle.record.spec.resources.pids):
                 bombs.append(handle)
         self._accounts = seen
@@ -144,13 +144,13 @@ class CpuGuard:
     def _rest(self) -> None:
         """Nobody presses any more: all are equal again, but for fork bombs, and what they used is forgotten."""
         now = time.monotonic()
-        self._penalties = {reference: until for reference, until in self._penalties.items() if until > now}
+        self._yield_until = {reference: until for reference, until in self._yield_until.items() if until > now}
         accounts, self._accounts = self._accounts, {}
         for reference, account in accounts.items():
-            if account.yields and reference not in self._penalties:
+            if account.yields and reference not in self._yield_until:
                 pressure.set_yields(account.group, False)
 
-    def _forgive(self, reference: str) -> None:
+    def _reset_refusals(self, reference: str) -> None:
         """What was refused until now counts no more against what runs next."""
         if (account := self._accounts.get(reference)) is not None:
             account.refused = pressure.refused_forks(account.group)
@@ -164,12 +164,12 @@ class CpuGuard:
             kill = partial(asyncio.to_thread, pressure.kill_all_but, group, running.pid, record.spec.resources.pids)
             pressure.set_yields(group, False)  # who yields takes long to end
             await fork_bomb.end(handle, self._notice(), kill)
-            self._penalties[record.reference] = time.monotonic() + _PENALTY_S
+            self._yield_until[record.reference] = time.monotonic() + _YIELD_AFTER_BOMB_S
             pressure.set_yields(group, True)
         except (errors.PaddockError, OSError) as error:
             log.warning("a fork bomb could not be ended", sandbox_id=record.spec.sandbox_id, problem=str(error))
         finally:
-            self._forgive(record.reference)
+            self._reset_refusals(record.reference)
 
 
 def _opened(group: CgroupHandle) -> _Account:
@@ -189,8 +189,8 @@ def _charge(account: _Account, room: float) -> float:
     return used / passed
 
 
-def _judge(account: _Account, room: float, *, punished: bool) -> None:
-    wanted = punished or account.left_s < (_BURST_CPU_S * room if account.yields else 0.0)
+def _judge(account: _Account, room: float, *, must_yield: bool) -> None:
+    wanted = must_yield or account.left_s < (_BURST_CPU_S * room if account.yields else 0.0)
     if account.yields != wanted:
         account.yields = wanted
         pressure.set_yields(account.group, wanted)

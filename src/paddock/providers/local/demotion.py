@@ -4,7 +4,7 @@
 that starts; the agent, and so the next command, is as quick as ever. Where the kernel groups processes by session
 (autogroup), such a policy counts within a session only, so the session gets the lowest weight as well. One that keeps
 computing at its limit of processes is a fork bomb, and loses them all; after the second one all that its agent starts
-is idle too, until the sandbox starts anew. While the machine is not busy nobody looks.
+is idle too, until the sandbox starts anew. While the machine is not busy, no process is looked at.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import structlog
 
 from paddock import errors
 from paddock.providers.base import Notice
+from paddock.providers.common import pressure
 from paddock.providers.common.autogroup import Autogroups
 from paddock.providers.common.pressure import Processors
 from paddock.providers.local import fork_bomb
@@ -35,7 +36,7 @@ _BURST_CPU_S = 0.1
 _REFILL_CPUS = 0.15
 _MANY_RUNNABLE = 16
 """More at once, and all yield: each may have run for less than the kernel counts, yet together they are a crowd."""
-_BOMBS_FORGIVEN = 1
+_BOMBS_BEFORE_IDLE = 1
 _KILL_SECONDS = 10.0
 _AGENT_TIMEOUT_S = 1.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -52,20 +53,30 @@ class _Process:
     runnable: bool
 
 
-async def keep(handle: Callable[[], Iterable[LocalHandle]], notice: Callable[[], Notice]) -> None:
+async def keep(handles: Callable[[], Iterable[LocalHandle]], notice: Callable[[], Notice]) -> None:
     """Until cancelled."""
     demotion = Demotion()
     processors = Processors()
     while True:
         await asyncio.sleep(_LOOK_S)
         share = processors.busy_share()
-        present = {one.running.pid: one for one in handle() if not one.paused and one.record.running is not None}
+        present = {one.running.pid: one for one in handles() if not one.paused and one.record.running is not None}
         if share <= _CROWDED_SHARE or not present:
             demotion.forget()
             continue
         limits = {agent: one.record.spec.resources.pids for agent, one in present.items()}
         bombs = await asyncio.to_thread(demotion.look, limits)
         await asyncio.gather(*(_end(present[agent], notice()) for agent in bombs))
+
+
+async def kill_from_outside(handle: LocalHandle) -> int:
+    """Not only the commands that the agent knows: one that left its session writes on."""
+    running, limit = handle.record.running, handle.record.spec.resources.pids
+    if running is None:
+        return 0
+    if running.group is not None and "pids" in running.group.limits:
+        return await asyncio.to_thread(pressure.kill_all_but, running.group, running.pid, limit)
+    return await asyncio.to_thread(kill_below, running.pid, once=True)
 
 
 async def _end(handle: LocalHandle, notice: Notice) -> None:
@@ -115,7 +126,7 @@ class Demotion:
                 self._charge(agent, members, seen, passed)
         for agent in bombs:
             self._bombs[agent] = self._bombs.get(agent, 0) + 1
-            if self._bombs[agent] > _BOMBS_FORGIVEN:
+            if self._bombs[agent] > _BOMBS_BEFORE_IDLE:
                 _demote(agent, processes[agent].threads)
         return bombs
 

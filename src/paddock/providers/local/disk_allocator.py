@@ -1,11 +1,11 @@
 """Room on the host for the disks of sandboxes, which are promised more together than there is.
 
 An image takes blocks of the host as it is written to. A write that the host has no block for breaks the file system in
-the image, and not of whoever took the last one. So no image may ever need more than is there: what each may still use
-(``MountedDisk.keep_back``) is at any moment so little that all of them together leave the host's reserve alone. Where
-there is room for all that was promised nobody is limited. Where there is not, everybody gets a share, whoever is
-writing a larger one, and it is shared out anew many times a second. A server that is slow, or dead, makes shares last
-longer and never the sum larger.
+the image, and not of the one that took the last block. So no image may ever need more than is there: what each may
+still use (``MountedDisk.keep_back``) is at any moment so little that all of them together leave the host's reserve
+alone. Where there is room for all that was promised none is limited. Where there is not, each gets a share, one that is
+written to a larger one, and shares are set anew many times a second. A server that is slow, or has ended, makes shares
+last longer and never the sum larger.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _LOOK_S = 1.0
 _TIGHT_LOOK_S = 0.1
 _CPU_SHARE = 0.05
 """Of one processor, at most, for looking; but while somebody comes to the end of a share that can grow, this often:"""
-_HUNGRY_LOOK_S = 0.3
-_HUNGRY_BYTES = 16 << 20
+_NEEDS_MORE_LOOK_S = 0.3
+_NEEDS_MORE_BYTES = 16 << 20
 """What is left of a share that its owner may use up before the next look."""
 _AMPLE_BYTES = 1 << 30
 """A share that nobody uses up between two looks."""
 _GROWING_WEIGHT, _USUAL_WEIGHT, _RESTING_WEIGHT = 32, 4, 1
-"""Of one that writes, of one that could begin to at any moment, of one that is paused or nobody's yet."""
+"""Of one that writes, of one that could begin to at any moment, of one that is paused or not assigned yet."""
 _START_BYTES = 16 << 20
 """What a new sandbox needs at least, besides the tables of its disk; and what each may use before any gets more."""
 _TABLES_SHARE = 0.03
@@ -66,8 +66,8 @@ class DiskAllocator:
         self._free: dict[_Mount, int] = {}
         self._kept_back: dict[_Mount, int] = {}
         self._refused = False
-        self.hungry = False
-        """Somebody had nearly used up its share, and there was more to give."""
+        self.needs_more = False
+        """Some disk had nearly used up its share, and there was more to give."""
         self._free_before: dict[_Mount, int] = {}
         """Of each since shares were last needed: who has taken much since then has no claim before the others."""
         self._owed = 0
@@ -114,9 +114,9 @@ class DiskAllocator:
             started = time.monotonic()
             tight = await self.share_out()
             await asyncio.to_thread(self.reserve.hold)
-            await self._mend(repair, notice())
+            await self._repair_failed(repair, notice())
             spent = time.monotonic() - started
-            pause = look_pause(spent, tight=tight, hungry=tight and self.hungry)
+            pause = look_pause(spent, tight=tight, needs_more=tight and self.needs_more)
             await asyncio.sleep(pause)
 
     def _check_overcommit(self, wanted: int, available: int) -> None:
@@ -134,15 +134,15 @@ class DiskAllocator:
                 f"promised here (PADDOCK_DISK_OVERCOMMIT={self._policy.overcommit:g}). {_REMEDY}"
             )
 
-    def _share_out(self, handle: Sequence[LocalHandle]) -> bool:
+    def _share_out(self, handles: Sequence[LocalHandle]) -> bool:
         with self._sharing:
             found = room(self._root)
             available = found.free - reserve_bytes(found, self._policy.reserve_mb)
-            promised = sum(one.record.spec.resources.disk_mb for one in handle) * MIB
+            promised = sum(one.record.spec.resources.disk_mb for one in handles) * MIB
             if promised <= available and not self._limited:
                 self._owed, self._free_before = 0, {}
                 return False
-            with_disk = [(one, disk) for one in handle if (disk := one.disk()) is not None]
+            with_disk = [(one, disk) for one in handles if (disk := one.disk()) is not None]
             weights = [self._weight(one, disk) for one, disk in with_disk]
             disks = [(_mount(one), disk) for one, disk in with_disk]
             most = [disk.spendable for _, disk in disks]
@@ -153,8 +153,8 @@ class DiskAllocator:
             self._free = {mount: disk.free for mount, disk in disks}
             self._free_before = {mount: self._free_before[mount] for mount, _ in disks}
             left = [max(0, disk.free - self._kept_back.get(mount, 0)) for mount, disk in disks]
-            self.hungry = any(
-                rest < _HUNGRY_BYTES and part > rest + MIB for rest, part in zip(left, shares, strict=True)
+            self.needs_more = any(
+                rest < _NEEDS_MORE_BYTES and part > rest + MIB for rest, part in zip(left, shares, strict=True)
             )
             self._limit(disks, shares)
             self._limited = shares != most
@@ -193,7 +193,7 @@ class DiskAllocator:
             return False
         return True
 
-    async def _mend(self, repair: Callable[[LocalHandle], Awaitable[bool]], notice: Notice) -> None:
+    async def _repair_failed(self, repair: Callable[[LocalHandle], Awaitable[bool]], notice: Notice) -> None:
         """Disks that failed all the same, when others took what was to stay free: as soon as there is room."""
         failed = [one for one in self._disks() if one.disk_failed()]
         has_room = failed and self.shortage() is None
@@ -226,10 +226,10 @@ class DiskAllocator:
         await notice(sandbox_id, "disk.repaired", {"message": message})
 
 
-def look_pause(spent: float, *, tight: bool, hungry: bool) -> float:
+def look_pause(spent: float, *, tight: bool, needs_more: bool) -> float:
     """Seconds until shares are set anew, after a look that took so long."""
     pause = max(_TIGHT_LOOK_S if tight else _LOOK_S, spent / _CPU_SHARE)
-    return min(pause, max(_HUNGRY_LOOK_S, spent)) if hungry else pause
+    return min(pause, max(_NEEDS_MORE_LOOK_S, spent)) if needs_more else pause
 
 
 def _mount(handle: LocalHandle) -> _Mount:
@@ -244,18 +244,18 @@ def share_with_claims(amount: int, claims: Sequence[int], most: Sequence[int], w
 
 
 def share(amount: int, most: Sequence[int], weights: Sequence[int]) -> list[int]:
-    """By weight, to nobody more than he can use; what one cannot use goes to the others."""
+    """By weight, to none more than it can use; what one cannot use goes to the others."""
     shares = [0] * len(most)
     left, waiting = max(0, amount), set(range(len(most)))
     while waiting and left > 0:
         unit = left / sum(weights[each] for each in waiting)
-        sated = [each for each in waiting if most[each] <= unit * weights[each]]
-        if not sated:
+        satisfied = [each for each in waiting if most[each] <= unit * weights[each]]
+        if not satisfied:
             for each in waiting:
                 shares[each] = int(unit * weights[each])
             break
-        for each in sated:
+        for each in satisfied:
             shares[each] = most[each]
             left -= most[each]
-        waiting -= set(sated)
+        waiting -= set(satisfied)
     return shares

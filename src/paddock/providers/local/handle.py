@@ -1,4 +1,4 @@
-"""One sandbox that this server holds on to: its record, the link to its agent, its way out, and word of its end."""
+"""A sandbox of processes on this host: its first process, its freezer, its disk, and what it uses."""
 
 from __future__ import annotations
 
@@ -9,34 +9,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import structlog
-
 from paddock import errors
-from paddock.clock import Clock
-from paddock.egress.bandwidth import Bandwidth
-from paddock.machine.agent.environment import USER_PATH
-from paddock.machine.agent.machine import AgentMachine
-from paddock.machine.base import MachineStats, OutputLimits
-from paddock.providers.base import InsideService, MachineState
-from paddock.providers.common import mounted_disk, sandbox_egress
+from paddock.machine.agent.replies import AgentUsage
+from paddock.machine.base import MachineStats
+from paddock.providers.base import MachineState
+from paddock.providers.common import mounted_disk
+from paddock.providers.common.agent_handle import BASE_ENVIRONMENT, AgentHandle, HandleServices
 from paddock.providers.common.disk import FOLDERS, IMAGE
+from paddock.providers.common.disk_limit import DiskSize, TooDeep
 from paddock.providers.common.exit_status import exit_status
-from paddock.providers.common.inside_port import InsidePort
 from paddock.providers.common.mounted_disk import MountedDisk
 from paddock.providers.common.record import RunningProcess, SandboxRecord, start_time
-from paddock.providers.common.sandbox_egress import SandboxEgress
+from paddock.providers.local import usage
 from paddock.providers.local.isolation_backend import IsolationBackend
-from paddock.providers.local.usage import FolderDisk, memory_below
 
-log = structlog.get_logger(__name__)
-
-_BASE_ENVIRONMENT = {
-    "PATH": f"{USER_PATH}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/paddock/bin",
-    "LC_CTYPE": "C.UTF-8",  # what matters of a locale here; every shell would load the other eleven parts of LANG
-    "TERM": "xterm-256color",
-}
-
-_STOP_SECONDS = 15.0
+_STOP_TIMEOUT_S = 15.0
 """For the agent to stop every process, which takes it milliseconds."""
 
 
@@ -44,46 +31,28 @@ class AgentSilent(errors.ProviderUnavailable):
     """The agent does not do what it is there for. Whatever has become of it, it can only be ended."""
 
 
-class LocalHandle:
+class LocalHandle(AgentHandle):
     def __init__(
         self,
         folder: Path,
         record: SandboxRecord,
-        clock: Clock,
-        sandbox_egress: SandboxEgress,
-        output: OutputLimits,
+        services: HandleServices,
         backend: type[IsolationBackend],
         trusted: Mapping[str, str],
-        inside: InsideService | None = None,
     ) -> None:
         """``trusted``: the variables that name the certificate authorities."""
-        self.folder = folder
-        self.record = record
-        self.paused = False
-        self.deleted = False
-        self.egress = sandbox_egress
+        transport = backend.transport(lambda: self.folder)
+        super().__init__(folder, record, services, transport.connect, transport.bridge)
         self._trusted = trusted
-        self.inside_port = None if inside is None else InsidePort(inside, lambda: self.record.spec)
-        self._clock = clock
-        self._opening = asyncio.Lock()
         self._pidfd: int | None = None
-        self._on_end: Callable[[LocalHandle], None] = lambda _: None
-        self._transport = backend.way(lambda: self.folder)
         self._state = backend.state
         self._on_hosts_kernel = backend.on_hosts_kernel
         self._error_count: int | None = None
         self._oom_counts = (0, 0)
-        self.folder_disk = FolderDisk()
-        self.machine = AgentMachine(
-            record.spec.sandbox_id,
-            self._transport.connect,
-            self._environment,
-            self._stats,
-            output,
-            clock=clock,
-            ready=self._ready,
-            bridge=self._transport.bridge,
-        )
+        self.disk_size = DiskSize(lambda: asyncio.to_thread(usage.tree_size, self.folder / FOLDERS))
+
+    def _base_environment(self) -> Mapping[str, str]:
+        return {**BASE_ENVIRONMENT, **self._trusted}
 
     @property
     def running(self) -> RunningProcess:
@@ -91,7 +60,6 @@ class LocalHandle:
         return self.record.running
 
     def watch(self, ended: Callable[[LocalHandle], None]) -> bool:
-        """Call back when its first process ends. False when it has ended already."""
         self._on_end = ended
         if self._pidfd is not None:
             return self.alive()
@@ -108,19 +76,8 @@ class LocalHandle:
         asyncio.get_running_loop().add_reader(pidfd, self._ended)
         return True
 
-    async def prepare(self) -> None:
-        """Whatever has to be asked of its agent, before it is anybody's. Also shows that the agent answers."""
-        await self.egress.prepare(self.machine)
-        await self.open_inside_port()
-
-    def assign(self, folder: Path, record: SandboxRecord, bandwidth: Bandwidth) -> None:
-        """What was made in advance is this sandbox from now on."""
-        self.folder, self.record = folder, record
-        self.machine.sandbox_id = record.spec.sandbox_id
-        self.egress.assign(record.spec.egress, bandwidth)
-
     def alive(self) -> bool:
-        """Asked of the kernel: word of its end may still be on its way to us."""
+        """Asked of the kernel."""
         if self._pidfd is None:
             return False
         poll = select.poll()
@@ -145,19 +102,8 @@ class LocalHandle:
                 return False
         return mounted_disk.has_failed(self._error_count)
 
-    async def open(self) -> None:
-        """Its way out, and what is served inside. May be repeated."""
-        async with self._opening:
-            await self.egress.open(self.machine)
-            await self.open_inside_port()
-
-    async def open_inside_port(self) -> None:
-        if self.inside_port is not None:
-            await self.inside_port.open(self.machine)
-
-    def see(self, record: SandboxRecord) -> None:
-        """Another server on the same home may have paused or resumed it since: what its record says now."""
-        self.paused = record.state() is MachineState.PAUSED
+    def refresh(self, record: SandboxRecord, state: MachineState) -> None:
+        super().refresh(record, state)
         if record.running is not None and record.running.stopped is not self.running.stopped:
             self.record = record
 
@@ -181,27 +127,16 @@ class LocalHandle:
             await asyncio.to_thread(self.running.group.thaw)
         await self.open()
 
-    def delete(self) -> None:
-        """Its end is no news from now on, and whoever asks for it is told that it is gone."""
-        self.deleted = True
-        self._unwatch()
-
     async def detach(self) -> None:
-        """Close what this process holds. The sandbox lives on."""
         self._unwatch()
         if self._error_count is not None:
             os.close(self._error_count)
             self._error_count = None
-        await self.egress.close()
-        if self.inside_port is not None:
-            await self.inside_port.close()
-        await self.machine.aclose()
-        if self._transport.bridge is not None:
-            await self._transport.bridge.close()
+        await super().detach()
 
     async def _stop_all(self) -> None:
         try:
-            async with asyncio.timeout(_STOP_SECONDS):
+            async with asyncio.timeout(_STOP_TIMEOUT_S):
                 await self.machine.stop_all()
         except (TimeoutError, errors.PaddockError) as error:
             raise AgentSilent(f"The sandbox's agent could not stop its processes: {error or 'no answer'}") from error
@@ -239,10 +174,7 @@ class LocalHandle:
             self._pidfd = None
 
     def _ready(self) -> None:
-        if self.deleted:
-            raise errors.SandboxNotFound.by_id(self.record.spec.sandbox_id)
-        if self.paused:
-            raise errors.Conflict(f"Sandbox {self.record.spec.sandbox_id!r} is paused: resume it first.")
+        super()._ready()
         if self._error_count is not None and mounted_disk.has_failed(self._error_count):
             raise errors.DiskFailed(
                 "The disk of this sandbox has failed and takes no more writes, as happens when the host's disk is "
@@ -250,32 +182,26 @@ class LocalHandle:
                 retry_after=5,
             )
 
-    def _environment(self) -> Mapping[str, str]:
-        spec = self.record.spec
-        served = {} if self.inside_port is None else self.inside_port.variables()
-        egress = sandbox_egress.variables(spec.egress)
-        return {**_BASE_ENVIRONMENT, **self._trusted, **egress, **served, **spec.env}
+    async def _disk_used(self, counted: AgentUsage) -> int:
+        if (self.folder / IMAGE).exists():
+            return counted.disk_used
+        try:
+            return await self.disk_size.recent()
+        except TooDeep:
+            return self.record.spec.resources.disk_mb << 20
+        except OSError as error:
+            raise errors.ProviderUnavailable(f"The sandbox's disk could not be measured: {error}") from error
 
     async def _stats(self) -> MachineStats:
-        """The kernel's own numbers where there is a control group or an image; else what is counted from outside."""
-        usage = await self.machine.usage()
-        group = self.running.group
-        resources = self.record.spec.resources
+        """The kernel's own numbers where there is a control group; else what is counted from outside."""
+        counted, group = await super()._stats(), self.running.group
         memory = group.memory() if group else None
         if memory is None and self._on_hosts_kernel:
-            memory = await asyncio.to_thread(memory_below, self.running.pid)
-        disk_used = usage.disk_used
-        if not (self.folder / IMAGE).exists():
-            disk_used = await self.folder_disk.used(self.folder / FOLDERS, resources.disk_mb << 20)
+            memory = await asyncio.to_thread(usage.memory_below, self.running.pid)
         cpu = group.cpu_seconds() if group else None
-        return MachineStats(
-            at=self._clock.now(),
-            cpu_count=resources.cpu,
-            cpu_seconds=usage.cpu_seconds if cpu is None else cpu,
-            memory_used=usage.memory if memory is None else memory,
-            memory_total=resources.memory_mb << 20,
-            disk_used=disk_used,
-            disk_total=resources.disk_mb << 20,
-            process_count=usage.processes,
+        return replace(
+            counted,
+            cpu_seconds=counted.cpu_seconds if cpu is None else cpu,
+            memory_used=counted.memory_used if memory is None else memory,
             memory_cache=(group.memory_cache() if group else None) or 0,
         )

@@ -41,11 +41,11 @@ class _Message:
 
 
 class HomeWatcher:
-    def __init__(self, root: Path, program: Path, handle: Callable[[], Iterable[tuple[Path, SandboxRecord]]]) -> None:
-        """``living``: every sandbox that there is now, to tell another watcher of."""
+    def __init__(self, root: Path, program: Path, handles: Callable[[], Iterable[tuple[Path, SandboxRecord]]]) -> None:
+        """``handles``: every sandbox that there is now, to tell another watcher of."""
         self._root = root
         self._program = program
-        self._handles = handle
+        self._handles = handles
         self._link: socket.socket | None = None
         self._waiting: deque[_Message] = deque()
         self._again: asyncio.TimerHandle | None = None
@@ -95,7 +95,7 @@ class HomeWatcher:
             self._loop.remove_writer(self._link)
 
     def _lost(self) -> None:
-        """It never says a word, so this is its end."""
+        """It never sends anything, so this is its end."""
         self._drop()
         self.start()
 
@@ -146,7 +146,7 @@ class HomeWatcher:
         try:
             places = {0: null, 1: null, 2: null, _LISTENER_FD: listener.fileno()}
             actions = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in places.items()]
-            # The home is for whoever looks at a list of processes.
+            # The home is shown in a list of processes.
             words = ["paddock-launch", "watch", str(self._root)]
             pid = os.posix_spawn(self._program, words, {}, file_actions=actions)
         finally:

@@ -6,11 +6,13 @@ them, and so does a server that cannot start.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import secrets
 import shutil
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,6 +59,32 @@ class HostCapabilities:
 
     def report(self) -> IsolationReport:
         return IsolationReport(self.level, tuple(_layers(self)))
+
+
+def local_problems() -> list[str]:
+    """What keeps the local provider from running on this machine; asked before a server chooses its provider."""
+    if platform.system() != "Linux":
+        return ["The local provider needs Linux."]
+    programs = Programs.find()
+    if (missing := programs.problem()) is not None:
+        return [missing]
+    with looked_at(programs) as found:
+        return list(found.problems)
+
+
+@contextlib.contextmanager
+def looked_at(programs: Programs) -> Iterator[HostCapabilities]:
+    """The machine, tried out in a directory that is removed again."""
+    launcher = Launcher(programs.launcher, b"")
+    try:
+        with tempfile.TemporaryDirectory(prefix="paddock-") as folder:
+            found = look(Path(folder), programs, launcher)
+            try:
+                yield found
+            finally:
+                found.cgroups.leave()
+    finally:
+        launcher.close()
 
 
 def look(root: Path, programs: Programs, launcher: Launcher) -> HostCapabilities:

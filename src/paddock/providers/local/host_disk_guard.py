@@ -1,8 +1,8 @@
-"""The host's disk, where sandboxes have no disk images that could be limited: whoever fills it is ended in time.
+"""The host's disk, where sandboxes have no disk images that could be limited: the processes that fill it are killed.
 
 An ordinary user's server has no means to refuse a write. So it looks how much is free, the more often the less that is;
 when half of the reserve is used up, it kills the processes of the sandbox that has written most since the reserve was
-whole. What other programs write ends nobody. No hard limit: who is quick on a small disk can be quicker.
+whole. What other programs write has no such effect. Not a hard limit: a fast writer on a small disk can fill it first.
 """
 
 from __future__ import annotations
@@ -13,17 +13,11 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import structlog
-
-from paddock import errors
 from paddock.disk_space import MIB, reserve_bytes, room
 from paddock.providers.base import Notice
-from paddock.providers.common.disk import FOLDERS
-from paddock.providers.local import tree_size
+from paddock.providers.common import disk_limit
+from paddock.providers.local import demotion
 from paddock.providers.local.handle import LocalHandle
-from paddock.providers.local.quota import kill_all
-
-log = structlog.get_logger(__name__)
 
 _FASTEST_BYTES_S = 2 << 30
 """So fast a disk may be filled: the next look comes before that could be felt, within the limits below."""
@@ -66,7 +60,7 @@ class HostDiskGuard:
         running = {one.record.spec.sandbox_id: one for one in self._handles() if one.alive() and not one.paused}
         for sandbox_id, one in running.items():
             if sandbox_id not in self._before:
-                measured = one.folder_disk.measured
+                measured = one.disk_size.measured
                 self._before[sandbox_id] = await self._measure(one) if measured is None else measured
         self._looked_at = max(self._looked_at, found.free)
         if found.free >= least or found.free >= self._looked_at - MIB:
@@ -87,27 +81,23 @@ class HostDiskGuard:
             f"Only {free // MIB} MB of the {reserve // MIB} MB that are to stay free are left on the host's disk, and "
             f"this sandbox had just written {written[sandbox_id] // MIB} MB."
         )
-        log.error("a sandbox fills the host's disk: its processes are ended", sandbox_id=sandbox_id, found=found)
-        try:
-            killed = await asyncio.to_thread(kill_all, running[sandbox_id])
-        except (errors.PaddockError, OSError) as error:
-            log.warning("they could not be ended", sandbox_id=sandbox_id, problem=str(error))
-            return True
-        data = {
-            "reason": "host_disk_full",
-            "written_mb": written[sandbox_id] // MIB,
-            "free_mb": free // MIB,
-            "killed": killed,
-            "message": f"{found} All its processes were killed. Delete files, or make room on the host.",
-        }
-        await self._notice()(sandbox_id, "processes.killed", data)
+        await disk_limit.kill_processes(
+            running[sandbox_id],
+            demotion.kill_from_outside,
+            self._notice(),
+            found,
+            remedy=" Delete files, or make room on the host.",
+            reason="host_disk_full",
+            written_mb=written[sandbox_id] // MIB,
+            free_mb=free // MIB,
+        )
         return True
 
     async def _measure(self, handle: LocalHandle) -> int:
         """One that cannot be measured is left to its own limit."""
         try:
-            return await handle.folder_disk.measure(handle.folder / FOLDERS)
-        except (tree_size.TooDeep, OSError):
+            return await handle.disk_size.now()
+        except (disk_limit.TooDeep, OSError):
             return 0
 
 

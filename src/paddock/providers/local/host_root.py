@@ -10,103 +10,50 @@ import contextlib
 import hashlib
 import os
 import re
-import secrets
 import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from paddock import __version__
 from paddock.providers.local import packages
+from paddock.providers.local.made_aside import made_aside
 
 _FORMAT = 3
 USER, USER_ID = "user", 1000
 HOSTNAME = "sandbox"
+# fmt: off
 _ETC = [
-    "X11",
-    "adduser.conf",
-    "alternatives",
-    "bash.bashrc",
-    "bash_completion.d",
-    "ca-certificates",
-    "ca-certificates.conf",
-    "chromium",
-    "chromium.d",
-    "debconf.conf",
-    "debian_version",
-    "deluser.conf",
-    "dpkg",
-    "fonts",
-    "gai.conf",
-    "host.conf",
-    "inputrc",
-    "issue",
-    "issue.net",
-    "java-11-openjdk",
-    "java-17-openjdk",
-    "java-21-openjdk",
-    "java-25-openjdk",
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "locale.alias",
-    "localtime",
-    "login.defs",
-    "lsb-release",
-    "magic",
-    "magic.mime",
-    "mime.types",
-    "mke2fs.conf",
-    "nanorc",
-    "networks",
-    "nsswitch.conf",
-    "os-release",
-    "pam.conf",
-    "pam.d",
-    "perl",
-    "pki",
-    "profile",
-    "profile.d",
-    "protocols",
-    "python3",
-    "rpc",
-    "security",
-    "services",
-    "shells",
-    "skel",
-    "ssl/certs",
-    "ssl/openssl.cnf",
-    "terminfo",
-    "timezone",
-    "vim",
-    "xattr.conf",
-    "xdg/mimeapps.list",
-    "xml",
+    "X11", "adduser.conf", "alternatives", "bash.bashrc", "bash_completion.d", "ca-certificates",
+    "ca-certificates.conf", "chromium", "chromium.d", "debconf.conf", "debian_version", "deluser.conf", "dpkg",
+    "fonts", "gai.conf", "host.conf", "inputrc", "issue", "issue.net", "java-11-openjdk", "java-17-openjdk",
+    "java-21-openjdk", "java-25-openjdk", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias",
+    "localtime", "login.defs", "lsb-release", "magic", "magic.mime", "mime.types", "mke2fs.conf", "nanorc",
+    "networks", "nsswitch.conf", "os-release", "pam.conf", "pam.d", "perl", "pki", "profile", "profile.d",
+    "protocols", "python3", "rpc", "security", "services", "shells", "skel", "ssl/certs", "ssl/openssl.cnf",
+    "terminfo", "timezone", "vim", "xattr.conf", "xdg/mimeapps.list", "xml",
 ]
 _APT = ["apt/apt.conf.d", "apt/keyrings", "apt/preferences.d", "apt/trusted.gpg.d", "apt/trusted.gpg"]
 _SOURCES = ["apt/sources.list", "apt/sources.list.d"]
 _CREDENTIALS = re.compile(rb"://[^/\s]*@")
 _TOP = ["etc", "home", "mnt", "opt", "proc", "run", "srv", "sys", "dev", "tmp", "var", "workspace", "usr", "media"]
 _VAR = [
-    "cache/apt/archives/partial",
-    "lib/apt/lists/partial",
-    "lib/dpkg",
-    "lib/misc",
-    "local",
-    "log",
-    "mail",
-    "opt",
-    "spool",
-    "tmp",
+    "cache/apt/archives/partial", "lib/apt/lists/partial", "lib/dpkg", "lib/misc", "local", "log", "mail",
+    "opt", "spool", "tmp",
 ]
+# fmt: on
 _OPEN_FOLDER = stat.S_IROTH | stat.S_IXOTH
 _HUMAN = range(1000, 65_534)
 
 
 def make(root: Path, privileged: bool) -> Path:
-    """The tree, made aside and put into place whole. Files of ``user`` have its id where we may give it to them."""
-    draft = root.with_name(f".{root.name}.{secrets.token_hex(4)}")
-    draft.mkdir(mode=0o755, parents=True)
+    """The whole tree. Files of ``user`` have its id where we may give it to them."""
+    with made_aside(root) as draft:
+        _fill(draft, privileged)
+    return root
+
+
+def _fill(draft: Path, privileged: bool) -> None:
     for name in _TOP:
         _folder(draft / name, 0o755)
     _system_links(draft)
@@ -124,11 +71,6 @@ def make(root: Path, privileged: bool) -> Path:
     if privileged:
         _give(draft / "workspace", USER_ID)
         _give(draft / "home" / USER, USER_ID)
-    try:
-        draft.rename(root)
-    except OSError:  # another server was quicker
-        shutil.rmtree(draft)
-    return root
 
 
 def version() -> str:
@@ -172,19 +114,14 @@ def hidden_below(top: Path) -> list[Path]:
 
 def make_hiding(root: Path, top: Path, hidden: Iterable[Path]) -> Path:
     """A layer that hides those files: overlayfs takes a device 0/0 to mean that there is nothing."""
-    draft = root.with_name(f".{root.name}.{secrets.token_hex(4)}")
-    draft.mkdir(mode=0o755, parents=True)
-    for path in hidden:
-        place = draft / path.relative_to(top)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        os.mknod(place, stat.S_IFCHR, os.makedev(0, 0))
-    for folder in (path for path in draft.rglob("*") if path.is_dir()):
-        shutil.copystat(top / folder.relative_to(draft), folder)  # a directory in two layers is the upper one's
-    shutil.copystat(top, draft)
-    try:
-        draft.rename(root)
-    except OSError:
-        shutil.rmtree(draft)
+    with made_aside(root) as draft:
+        for path in hidden:
+            place = draft / path.relative_to(top)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            os.mknod(place, stat.S_IFCHR, os.makedev(0, 0))
+        for folder in (path for path in draft.rglob("*") if path.is_dir()):
+            shutil.copystat(top / folder.relative_to(draft), folder)  # a directory in two layers is the upper one's
+        shutil.copystat(top, draft)
     return root
 
 
@@ -232,12 +169,11 @@ def _etc(etc: Path) -> None:
         _copy_public(host / name, etc / name)
     for name in _SOURCES:
         _copy_public(host / name, etc / name, without_credentials=True)
-    _write(etc / "passwd", _passwd(host / "passwd"))
-    _write(etc / "group", _group(host / "group"))
+    user = f"{USER}:x:{USER_ID}:{USER_ID}:{USER}:/home/{USER}:/bin/bash"
+    _write(etc / "passwd", _users(host / "passwd", ["root:x:0:0:root:/root:/bin/bash", user], emptied=4))
+    _write(etc / "group", _users(host / "group", ["root:x:0:", f"{USER}:x:{USER_ID}:"], emptied=3))
     _write(etc / "shadow", f"root:*:19000:0:99999:7:::\n{USER}:*:19000:0:99999:7:::\n", 0o640)
-    _write(etc / "hostname", f"{HOSTNAME}\n")
-    _write(etc / "hosts", f"127.0.0.1\tlocalhost {HOSTNAME}\n::1\tlocalhost ip6-localhost ip6-loopback\n")
-    _write(etc / "resolv.conf", "nameserver 127.0.0.53\noptions timeout:2 attempts:1\n")
+    write_network_files(etc)
     _write(etc / "machine-id", "")
     _write(etc / "fstab", "")
     _link("/proc/self/mounts", etc / "mtab")
@@ -248,22 +184,20 @@ def _etc(etc: Path) -> None:
         _write(etc / "apt/apt.conf.d/99paddock", 'APT::Sandbox::User "root";\n')
 
 
-def _passwd(host: Path) -> str:
-    lines = ["root:x:0:0:root:/root:/bin/bash", f"{USER}:x:{USER_ID}:{USER_ID}:{USER}:/home/{USER}:/bin/bash"]
+def _users(host: Path, own: Sequence[str], emptied: int) -> str:
+    """Entries of the host's system users or groups, without what stands in one field, below our own."""
+    lines = list(own)
     for line in _lines(host):
         fields = line.split(":")
-        if len(fields) == 7 and fields[0] not in ("root", USER) and int(fields[2]) not in _HUMAN:
-            lines.append(":".join([*fields[:4], "", *fields[5:]]))
+        if len(fields) == own[0].count(":") + 1 and fields[0] not in ("root", USER) and int(fields[2]) not in _HUMAN:
+            lines.append(":".join([*fields[:emptied], "", *fields[emptied + 1 :]]))
     return "\n".join(lines) + "\n"
 
 
-def _group(host: Path) -> str:
-    lines = ["root:x:0:", f"{USER}:x:{USER_ID}:"]
-    for line in _lines(host):
-        fields = line.split(":")
-        if len(fields) == 4 and fields[0] not in ("root", USER) and int(fields[2]) not in _HUMAN:
-            lines.append(":".join([*fields[:3], ""]))
-    return "\n".join(lines) + "\n"
+def write_network_files(etc: Path) -> None:
+    _write(etc / "hostname", f"{HOSTNAME}\n")
+    _write(etc / "hosts", f"127.0.0.1\tlocalhost {HOSTNAME}\n::1\tlocalhost ip6-localhost ip6-loopback\n")
+    _write(etc / "resolv.conf", "nameserver 127.0.0.53\noptions timeout:2 attempts:1\n")
 
 
 def _lines(path: Path) -> list[str]:

@@ -1,6 +1,6 @@
-"""How a sandbox is shut in: which first process it gets, and how the agent is reached that this becomes or brings.
+"""How a sandbox is isolated: which first process it gets, and how the agent is reached that this becomes or starts.
 
-Folder, disk, ids, control group, and when it lives and ends, are the same whichever it is.
+Folder, disk, ids, control group, and when it starts and ends, are the same with each.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class AgentTransport:
 
 @dataclass(frozen=True, slots=True)
 class LaunchResources:
-    """What the launcher is given besides the plan. Closed by whoever asked for it."""
+    """What the launcher is given besides the plan. Closed by the caller."""
 
     listener: socket.socket | None = None
-    complaints: int | None = None
-    """Where the first process writes what goes wrong, while nobody else can say it."""
+    stderr: int | None = None
+    """For the standard error of the first process, until the agent can be asked."""
 
     def close(self) -> None:
         if self.listener is not None:
             self.listener.close()
-        if self.complaints is not None:
-            os.close(self.complaints)
+        if self.stderr is not None:
+            os.close(self.stderr)
 
 
 class IsolationBackend(ABC):
@@ -58,7 +58,7 @@ class IsolationBackend(ABC):
 
     @abstractmethod
     def limits(self, resources: Resources) -> Resources:
-        """Of its control group, so that what was asked for is there for whoever is inside."""
+        """Of its control group, so that all that was asked for is available inside."""
 
     @abstractmethod
     def prepare_launch(self, site: LaunchSite) -> LaunchResources:
@@ -73,11 +73,11 @@ class IsolationBackend(ABC):
     ) -> None:
         """Wait until its agent can be reached, or raise with why it never will. ``folder``: where it is by now."""
 
-    # Of one that lives, whatever this machine could start now
+    # Of one that runs, whatever this machine could start now
 
     @staticmethod
     @abstractmethod
-    def way(folder: Callable[[], Path]) -> AgentTransport: ...
+    def transport(folder: Callable[[], Path]) -> AgentTransport: ...
 
     @staticmethod
     @abstractmethod
@@ -114,7 +114,7 @@ class NamespaceBackend(IsolationBackend):
         """Whoever connects waits in the listener's queue."""
 
     @staticmethod
-    def way(folder: Callable[[], Path]) -> AgentTransport:
+    def transport(folder: Callable[[], Path]) -> AgentTransport:
         async def connect() -> socket.socket:
             return launch.connect(folder(), SOCKET)
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 
 import structlog
 
-from paddock.providers.base import CRASHED, Notice, unheard
-from paddock.providers.common.exit_status import describe
-from paddock.providers.local import demotion, quota
+from paddock.providers.base import Notice
+from paddock.providers.common import disk_limit
+from paddock.providers.local import demotion
 from paddock.providers.local.cpu_guard import CpuGuard
 from paddock.providers.local.handle import LocalHandle
 from paddock.providers.local.host import HostCapabilities
@@ -25,19 +23,21 @@ log = structlog.get_logger(__name__)
 _AGAIN_SECONDS = 1.0
 _OOM_LOOK_S = 2.0
 _OOM_LOOK_SHARE = 0.005
-"""Of one processor, at most, for counting who was killed for want of memory."""
+"""Of one processor, at most, for counting who was killed by the OOM killer."""
 _HIDE_SECONDS = 60.0
 _HIDE_SHARE = 0.01
 """Of one processor, at most, for looking for files of the host that sandboxes must not see."""
 
 
 class SandboxMonitor:
-    def __init__(self, root: Path, reserve_mb: int, handle: Callable[[], Iterable[LocalHandle]]) -> None:
+    def __init__(
+        self, root: Path, reserve_mb: int, handles: Callable[[], Iterable[LocalHandle]], notice: Callable[[], Notice]
+    ) -> None:
         """``reserve_mb`` stay free on the host's disk under ``root``, as far as that can be had."""
         self._root = root
         self._reserve_mb = reserve_mb
-        self.notice: Notice = unheard
-        self._handles = handle
+        self._handles = handles
+        self._notice = notice
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(
@@ -46,16 +46,16 @@ class SandboxMonitor:
         if host.privileged:
             self._begin(lambda: _hide_private_files(templates))
         if "cpu" in host.cgroups.limits:
-            cpu_guard = CpuGuard(host.cgroups, self._handles, lambda: self.notice)
+            cpu_guard = CpuGuard(host.cgroups, self._handles, self._notice)
             self._begin(cpu_guard.keep)
         else:
-            self._begin(lambda: demotion.keep(self._handles, lambda: self.notice))
+            self._begin(lambda: demotion.keep(self._handles, self._notice))
         self._begin(keep_space)
         if "memory" in host.cgroups.limits:
             self._begin(lambda: _count_oom_kills(self._handles))
         if not host.disk_image:
-            self._begin(lambda: quota.keep(self._handles, lambda: self.notice))
-            disk_guard = HostDiskGuard(self._root, self._reserve_mb, self._handles, lambda: self.notice)
+            self._begin(lambda: disk_limit.keep(self._handles, demotion.kill_from_outside, self._notice))
+            disk_guard = HostDiskGuard(self._root, self._reserve_mb, self._handles, self._notice)
             self._begin(disk_guard.keep)
 
     async def close(self) -> None:
@@ -63,18 +63,6 @@ class SandboxMonitor:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def crashed(self, handle: LocalHandle) -> None:
-        """Tell why its first process ended, and with it all of them, as far as the kernel tells."""
-        sandbox_id = handle.record.spec.sandbox_id
-        status, oom_kills = handle.exit_status(), handle.late_oom_kills()
-        how = "ended" if status is None else describe(status)
-        by_kill = status is None or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL)
-        reason = "out_of_memory" if by_kill and oom_kills else "killed" if by_kill else "crashed"
-        why = f"; the kernel had just killed {oom_kills} processes in it for want of memory" if oom_kills else ""
-        message = f"The sandbox's agent {how}{why}. Its files are kept; the next use starts it again."
-        log.warning("sandbox ended", sandbox_id=sandbox_id, reason=reason, status=status, oom_kills=oom_kills)
-        await self.notice(sandbox_id, CRASHED, {"reason": reason, "oom_kills": oom_kills, "message": message})
 
     def _begin(self, keep: Callable[[], Coroutine[None, None, None]]) -> None:
         self._tasks.append(asyncio.create_task(_keep_on(keep)))
@@ -90,8 +78,8 @@ async def _hide_private_files(templates: LocalTemplates) -> None:
         spent = time.monotonic() - started
 
 
-async def _count_oom_kills(handle: Callable[[], Iterable[LocalHandle]]) -> None:
-    """An agent that is killed after one of its processes died for want of memory an hour ago was killed, no more."""
+async def _count_oom_kills(handles: Callable[[], Iterable[LocalHandle]]) -> None:
+    """An agent that is killed after one of its processes died by the OOM killer an hour ago was killed, no more."""
 
     def count(present: Iterable[LocalHandle]) -> float:
         started = time.thread_time()
@@ -102,7 +90,7 @@ async def _count_oom_kills(handle: Callable[[], Iterable[LocalHandle]]) -> None:
     spent = 0.0
     while True:
         await asyncio.sleep(max(_OOM_LOOK_S, spent / _OOM_LOOK_SHARE))
-        present = [one for one in handle() if one.record.running is not None and not one.paused]
+        present = [one for one in handles() if one.record.running is not None and not one.paused]
         spent = await asyncio.to_thread(count, present)
 
 

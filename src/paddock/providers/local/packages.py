@@ -5,12 +5,11 @@ these files.
 
 from __future__ import annotations
 
-import secrets
-import shutil
 from pathlib import Path
 
 from paddock.addons import FOLDER
 from paddock.machine.agent.environment import NPM_CONFIG
+from paddock.providers.local.made_aside import made_aside
 
 _PIP = "[global]\nbreak-system-packages = true\n"
 _NPM = "prefix=${HOME}/.local\n"
@@ -51,16 +50,12 @@ def make_local(root: Path, usr: Path) -> Path:
     Without privilege ``/usr`` is the host's, whose directories belong to nobody inside: nothing can be made in them,
     not even in an overlay, unless a layer of ours has them as well.
     """
-    draft = root.with_name(f".{root.name}.{secrets.token_hex(4)}")
     local = usr / "local"
     pythons = [path.name for path in (usr / "bin").glob("python3.*") if path.name.removeprefix("python3.").isdigit()]
     wanted = [*_LOCAL, *(f"lib/{python}/dist-packages" for python in pythons)]
-    for name in wanted:
-        parts = [Path(*Path(name).parts[: count + 1]) for count in range(len(Path(name).parts))]
-        if not any((local / part).is_symlink() for part in parts):
-            (draft / name).mkdir(mode=0o755, parents=True, exist_ok=True)
-    try:
-        draft.rename(root)
-    except OSError:  # another server was quicker
-        shutil.rmtree(draft)
+    with made_aside(root) as draft:
+        for name in wanted:
+            parts = [Path(*Path(name).parts[: count + 1]) for count in range(len(Path(name).parts))]
+            if not any((local / part).is_symlink() for part in parts):
+                (draft / name).mkdir(mode=0o755, parents=True, exist_ok=True)
     return root

@@ -17,12 +17,11 @@ from paddock import addons
 from paddock.providers.base import SandboxSpec
 from paddock.providers.common import disk
 from paddock.providers.common.cgroups import CgroupHandle
+from paddock.providers.common.confinement import AGENT, INSIDE, MASKED, NO_CORE, OPEN_FILES, READ_ONLY
 from paddock.providers.local import uids
 from paddock.providers.local.host_root import HOSTNAME, USER_ID
 from paddock.providers.local.template import LocalTemplate, Overlay
 
-INSIDE = "/run/paddock"
-AGENT = f"{INSIDE}/agent"
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEV_LINKS = {
     "ptmx": "pts/ptmx",
@@ -31,47 +30,14 @@ _DEV_LINKS = {
     "stdout": "/proc/self/fd/1",
     "stderr": "/proc/self/fd/2",
 }
-_READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/1")
-"""``/proc/1`` is the agent: its files there (``oom_score_adj`` and others) belong to the sandbox's root."""
-_MASKED = (
-    "/proc/acpi",
-    "/proc/asound",
-    "/proc/config.gz",
-    "/proc/diskstats",
-    "/proc/fs",
-    "/proc/interrupts",
-    "/proc/kallsyms",
-    "/proc/kcore",
-    "/proc/key-users",
-    "/proc/keys",
-    "/proc/kmsg",
-    "/proc/kpagecgroup",
-    "/proc/kpagecount",
-    "/proc/kpageflags",
-    "/proc/latency_stats",
-    "/proc/locks",
-    "/proc/modules",
-    "/proc/pagetypeinfo",
-    "/proc/partitions",
-    "/proc/pressure",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/proc/slabinfo",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-    "/proc/vmallocinfo",
-)
 _TERMINALS = 256
 """All sandboxes share the kernel's pool of terminals: none may take them all."""
-OPEN_FILES = 65_536
 _RLIMIT_SIGPENDING, _SIGNALS = 11, 2048
 _RLIMIT_MSGQUEUE, _QUEUE_BYTES = 12, 65_536
 _WATCHERS = 32
 _NICE = 15
-"""Of everything in a sandbox whose processor time nobody limits: a server that had to fight each process of a fork bomb
-for its turn would come to end it only when it is over."""
-NO_CORE = 1
-"""Not 0: with a piped ``core_pattern`` the kernel takes 0 as "no limit on the pipe" and starts the host's handler."""
+"""Of everything in a sandbox whose processor time is not limited: a server that competes with each process of a fork
+bomb for the processors would be too late to end it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +64,7 @@ class LaunchSite:
 
     @property
     def root_id(self) -> int:
-        """What the sandbox's root is to whoever mounts."""
+        """The host's id of the sandbox's root."""
         return 0 if self.uid_slot is None else uids.base(self.uid_slot)
 
     @property
@@ -143,8 +109,8 @@ def files(site: LaunchSite) -> Iterator[Step]:
 
 
 def _before(site: LaunchSite) -> Iterator[Step]:
-    for door in site.group.doors() if site.group else ():
-        yield "cgroup", door
+    for file in site.group.task_files() if site.group else ():
+        yield "cgroup", file
     if site.group is not None and site.group.v2 is not None:
         yield "group", site.group.v2
     if site.uid_slot is not None:
@@ -197,9 +163,9 @@ def _overlays(site: LaunchSite, overlays: Iterable[Overlay]) -> Iterator[Step]:
 
 def _proc() -> Iterator[Step]:
     yield "mount", "proc", "/proc", ""
-    for path in _READ_ONLY:
+    for path in READ_ONLY:
         yield "readonly", path
-    for path in _MASKED:
+    for path in MASKED:
         yield "mask", path
     # The host's says when the host was booted; programs take it for the boot of the machine that they are on.
     yield "say", "/proc/sys/kernel/random/boot_id", str(uuid.uuid4())

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import Iterable
@@ -22,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paddock.providers.common.disk import share_blocks
+from paddock.providers.local.made_aside import made_aside
 from paddock.providers.local.template import LocalTemplate, Overlay
 
 FOLDER = "own"
@@ -82,14 +82,9 @@ def give(template: LocalTemplate, folder: Path) -> LocalTemplate:
 
 
 def make(root: Path, top: Path, paths: Iterable[str]) -> Path:
-    """The copies that all sandboxes share, made aside and put into place whole."""
-    draft = root.with_name(f".{root.name}.{secrets.token_hex(4)}")
-    draft.mkdir(mode=0o755, parents=True)
-    _copy(top, draft, paths)
-    try:
-        draft.rename(root)
-    except OSError:  # another server was quicker
-        shutil.rmtree(draft)
+    """The copies that all sandboxes share."""
+    with made_aside(root) as draft:
+        _copy(top, draft, paths)
     return root
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import secrets
 import shutil
 import threading
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from paddock import errors
 from paddock.providers.local import host_root, packages, private_files
+from paddock.providers.local.made_aside import made_aside
 from paddock.providers.local.template import LocalTemplate, Overlay
 
 HOST = "host"
@@ -150,31 +150,24 @@ def _private_files_of_host(max_age_s: float) -> tuple[float, list[Path]]:
 
 def make_identity(identity: Path, root: Path, privileged: bool) -> None:
     """What a sandbox needs and a root file system may lack."""
-    draft = identity.with_name(f".{identity.name}.{secrets.token_hex(4)}")
-    for name in ("etc", "proc", "sys", "dev", "run", "workspace", f"home/{host_root.USER}"):
-        (draft / name).mkdir(mode=0o755, parents=True)
-    (draft / "tmp").mkdir(mode=0o755)
-    (draft / "tmp").chmod(0o1777)
-    user, number = host_root.USER, host_root.USER_ID
-    etc = draft / "etc"
-    passwd = _with_entry(root / "etc/passwd", user, f"{user}:x:{number}:{number}:{user}:/home/{user}:/bin/bash")
-    (etc / "passwd").write_text(passwd)
-    (etc / "group").write_text(_with_entry(root / "etc/group", user, f"{user}:x:{number}:"))
-    (etc / "hostname").write_text(f"{host_root.HOSTNAME}\n")
-    hosts = f"127.0.0.1\tlocalhost {host_root.HOSTNAME}\n::1\tlocalhost ip6-localhost ip6-loopback\n"
-    (etc / "hosts").write_text(hosts)
-    (etc / "resolv.conf").write_text("nameserver 127.0.0.53\noptions timeout:2 attempts:1\n")
-    packages.configure(etc, root / "etc")
-    if (root / "etc/apt").is_dir():
-        (etc / "apt/apt.conf.d").mkdir(parents=True)
-        (etc / "apt/apt.conf.d/99paddock").write_text('APT::Sandbox::User "root";\n')
-    if privileged:
-        for path in (draft / "workspace", draft / "home" / user):
-            os.chown(path, number, number)
-    try:
-        draft.rename(identity)
-    except OSError:
-        shutil.rmtree(draft)
+    with made_aside(identity) as draft:
+        for name in ("etc", "proc", "sys", "dev", "run", "workspace", f"home/{host_root.USER}"):
+            (draft / name).mkdir(mode=0o755, parents=True)
+        (draft / "tmp").mkdir(mode=0o755)
+        (draft / "tmp").chmod(0o1777)
+        user, number = host_root.USER, host_root.USER_ID
+        etc = draft / "etc"
+        passwd = _with_entry(root / "etc/passwd", user, f"{user}:x:{number}:{number}:{user}:/home/{user}:/bin/bash")
+        (etc / "passwd").write_text(passwd)
+        (etc / "group").write_text(_with_entry(root / "etc/group", user, f"{user}:x:{number}:"))
+        host_root.write_network_files(etc)
+        packages.configure(etc, root / "etc")
+        if (root / "etc/apt").is_dir():
+            (etc / "apt/apt.conf.d").mkdir(parents=True)
+            (etc / "apt/apt.conf.d/99paddock").write_text('APT::Sandbox::User "root";\n')
+        if privileged:
+            for path in (draft / "workspace", draft / "home" / user):
+                os.chown(path, number, number)
 
 
 def _with_entry(path: Path, name: str, entry: str) -> str:

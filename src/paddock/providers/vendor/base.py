@@ -6,11 +6,16 @@ Guarantees of an implementation: errors come from :mod:`paddock.errors`; a machi
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from paddock import errors
+from paddock.egress.addresses import closed_entry
 from paddock.egress.policy import EgressPolicy
+from paddock.egress.rules import Rule
 from paddock.machine.agent.bridge import BridgeEndpoint
 from paddock.providers.base import IsolationReport, MachineState, Resources
 
@@ -54,6 +59,9 @@ class Vendor(ABC):
     root = "root"
     """User as whom the agent is started."""
 
+    def __init__(self, api_key: str) -> None:
+        self._key = api_key
+
     @abstractmethod
     async def start(self) -> None:
         """Raise if the vendor rejects the credentials, with what the operator can do about it."""
@@ -72,9 +80,9 @@ class Vendor(ABC):
     def template_of_image(self, image: str) -> str:
         return image
 
-    @abstractmethod
     def secret(self, purpose: str) -> str:
         """A secret of this account for one purpose; the same on every server that has the account's key."""
+        return hmac.new(self._key.encode(), f"paddock {purpose}".encode(), hashlib.sha256).hexdigest()
 
     @abstractmethod
     def isolation(self) -> IsolationReport | None:
@@ -115,3 +123,19 @@ class Vendor(ABC):
     @abstractmethod
     async def run(self, reference: str, script: str, user: str) -> ScriptResult:
         """Run a shell script inside and wait for its end."""
+
+
+def check_public(policy: EgressPolicy) -> None:
+    """A private address would be in the vendor's network, and what it is there is unknown."""
+    named = [*policy.private, *(text for text in policy.allow if closed_entry(Rule.parse(text)) is not None)]
+    if named:
+        raise errors.Unsupported(
+            f"{', '.join(named[:5])}: private networks cannot be opened for a machine at a vendor, where they would be "
+            "the vendor's own. Leave them out, or use a provider on your own machines."
+        )
+
+
+def domain_entries(rule: Rule) -> list[str]:
+    """As vendors write domains."""
+    itself = [rule.domain] if rule.itself and rule.domain else []
+    return itself + ([f"*.{rule.domain}"] if rule.subdomains else [])

@@ -10,21 +10,16 @@ from dataclasses import replace
 from paddock import errors
 from paddock.clock import Clock
 from paddock.machine.agent.bridge import TOKEN_HEADER, AgentBridge, BridgeEndpoint, BridgeRefused
-from paddock.machine.agent.environment import USER_PATH
 from paddock.machine.agent.machine import AgentMachine
 from paddock.machine.base import MachineStats, OutputLimits
 from paddock.providers.base import MachineState
+from paddock.providers.common.agent_handle import BASE_ENVIRONMENT, paused_error
 from paddock.providers.vendor.base import Vendor, VendorMachine
 from paddock.providers.vendor.installation import install
 from paddock.providers.vendor.metadata import MachineMetadata
 
 _REPLY_TIMEOUT_S = 45.0
 """Of a call over the network; the first one may include installing the agent."""
-_BASE_ENVIRONMENT = {
-    "PATH": f"{USER_PATH}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/paddock/bin",
-    "LC_CTYPE": "C.UTF-8",
-    "TERM": "xterm-256color",
-}
 
 
 class VendorHandle:
@@ -57,7 +52,7 @@ class VendorHandle:
     def reference(self) -> str:
         return self.found.reference
 
-    async def hang_up(self) -> None:
+    async def disconnect(self) -> None:
         """The machine was paused: cut all connections, so that none is used after a resume."""
         self._way = None
         await self._bridge.cut()
@@ -65,7 +60,7 @@ class VendorHandle:
     async def wake(self) -> None:
         """The machine runs, perhaps restarted. Returns when its agent answers."""
         if self.paused:
-            await self.hang_up()
+            await self.disconnect()
         self.paused = False
         self.found = replace(self.found, state=MachineState.RUNNING)
         await self.machine.usage()
@@ -79,7 +74,7 @@ class VendorHandle:
         if self.deleted:
             raise errors.SandboxNotFound.by_id(self.kept.sandbox_id)
         if self.paused:
-            raise errors.Conflict(f"Sandbox {self.kept.sandbox_id!r} is paused: resume it first.")
+            raise paused_error(self.kept.sandbox_id)
 
     async def _endpoint(self) -> BridgeEndpoint:
         if self._way is None:
@@ -108,7 +103,7 @@ class VendorHandle:
         self._ready()
 
     def _environment(self) -> Mapping[str, str]:
-        return {**_BASE_ENVIRONMENT, **self.kept.env}
+        return {**BASE_ENVIRONMENT, **self.kept.env}
 
     async def _stats(self) -> MachineStats:
         usage = await self.machine.usage()

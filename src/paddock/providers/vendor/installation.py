@@ -6,13 +6,11 @@ import asyncio
 import platform
 import secrets
 from dataclasses import dataclass
-from pathlib import Path
 
 from paddock import errors
+from paddock.providers.common.programs import agent_for
 from paddock.providers.vendor.base import AGENT_PORT, ScriptResult, Vendor
 
-_BIN = Path(__file__).parents[2] / "bin"
-_NAMES = {"arm64": "aarch64", "amd64": "x86_64"}
 _PORT_TAKEN, _NO_USERS, _NO_USER, _OTHER_MACHINE = 3, 4, 8, 7
 
 _SCRIPT = """
@@ -61,7 +59,7 @@ async def install(vendor: Vendor, reference: str, token: str) -> None:
 async def _attempt(vendor: Vendor, reference: str, token: str, place: _Place, architecture: str) -> ScriptResult:
     fresh = f"agent.{secrets.token_hex(4)}"  # another server may be doing the same
     files = {
-        f"{place.folder}/{fresh}": await asyncio.to_thread(_agent, architecture),
+        f"{place.folder}/{fresh}": await asyncio.to_thread(agent_for, architecture, f"{vendor.title}'s"),
         f"{place.folder}/token": token.encode(),
     }
     await vendor.upload(reference, files, place.user)
@@ -74,20 +72,6 @@ async def _attempt(vendor: Vendor, reference: str, token: str, place: _Place, ar
         mode=place.mode,
     )
     return await vendor.run(reference, script, place.user)
-
-
-def _agent(architecture: str) -> bytes:
-    name = _NAMES.get(architecture, architecture)
-    path = _BIN / name / "paddock-agent"
-    try:
-        if not name.isalnum() and name != "x86_64":
-            raise FileNotFoundError(path)
-        return path.read_bytes()
-    except OSError as error:
-        raise errors.ProviderRefused(
-            f"Paddock's agent was not built for {name[:40]!r}, which the machine is. Install a Paddock whose wheel has "
-            "it, or build it with the ziglang package."
-        ) from error
 
 
 def _why(vendor: Vendor, done: ScriptResult) -> str:

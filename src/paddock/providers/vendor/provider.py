@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import functools
-import secrets
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from paddock import errors
 from paddock.clock import Clock, SystemClock
 from paddock.machine.base import Machine, OutputLimits
 from paddock.providers.base import IsolationReport, MachineInfo, MachineState, Provider, SandboxSpec
+from paddock.providers.common.agent_handle import paused_error
+from paddock.providers.common.handle_registry import SandboxLocks
+from paddock.providers.common.installation import installation_name
 from paddock.providers.vendor.base import MachineRequest, Vendor, VendorMachine
 from paddock.providers.vendor.handle import VendorHandle
 from paddock.providers.vendor.lease import Lease
@@ -41,8 +41,8 @@ class VendorProvider(Provider):
         self._lease_seconds = lease
         self._given_installation = installation
         self._output = output or OutputLimits()
-        self._guests: dict[str, VendorHandle] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._handles: dict[str, VendorHandle] = {}
+        self._lock = SandboxLocks()
         self._lease = Lease(vendor, lease, self._machines)
 
     async def start(self) -> None:
@@ -51,9 +51,9 @@ class VendorProvider(Provider):
 
     async def close(self) -> None:
         await self._lease.close()
-        guests, self._guests = list(self._guests.values()), {}
-        for guest in guests:
-            await guest.detach()
+        handles, self._handles = list(self._handles.values()), {}
+        for handle in handles:
+            await handle.detach()
         await self._vendor.close()
 
     def shared_node(self) -> str:
@@ -69,17 +69,17 @@ class VendorProvider(Provider):
         return self._vendor.template_of_image(image)
 
     async def create(self, spec: SandboxSpec) -> MachineInfo:
-        async with self._turn(spec.sandbox_id):
+        async with self._lock(spec.sandbox_id):
             self._check(spec)
             machine = await self._find(spec.sandbox_id)
             if machine is None:
                 machine = await self._vendor.create(self._order(spec))
-            guest = await self._hold(machine)
-            if guest.paused:  # an earlier create was interrupted and its machine stopped: it must run in the end
-                await self._vendor.resume(guest.reference, self._lease_seconds)
+            handle = await self._handle(machine)
+            if handle.paused:  # an earlier create was interrupted and its machine stopped: it must run in the end
+                await self._vendor.resume(handle.reference, self._lease_seconds)
             _check_size(self._vendor, spec, machine)
-            await guest.wake()
-            return guest.kept.found(guest.found)
+            await handle.wake()
+            return handle.kept.found(handle.found)
 
     async def inspect(self, sandbox_id: str) -> MachineInfo | None:
         machine = await self._look(sandbox_id)
@@ -91,51 +91,50 @@ class VendorProvider(Provider):
         return [kept.found(machine) for machine in machines if (kept := MachineMetadata.read(machine))]
 
     async def pause(self, sandbox_id: str, *, keep_memory: bool = True) -> None:
-        async with self._turn(sandbox_id):
+        async with self._lock(sandbox_id):
             machine = await self._known(sandbox_id)
             asleep = machine.state is MachineState.PAUSED
             if asleep and keep_memory:
                 return
-            guest = await self._hold(machine)
-            guest.paused = True
+            handle = await self._handle(machine)
+            handle.paused = True
             try:
                 if asleep:  # to discard the memory of a paused machine it has to be resumed first
                     await self._vendor.resume(machine.reference, self._lease_seconds)
                 await self._vendor.pause(machine.reference, keep_memory=keep_memory)
             except (errors.ProviderRefused, errors.TooManyRequests, errors.Unsupported):
-                guest.paused = asleep
+                handle.paused = asleep
                 raise
-            await guest.hang_up()
+            await handle.disconnect()
 
     async def resume(self, sandbox_id: str) -> None:
-        async with self._turn(sandbox_id):
+        async with self._lock(sandbox_id):
             machine = await self._known(sandbox_id)
             if machine.state is MachineState.PAUSED:
                 await self._vendor.resume(machine.reference, self._lease_seconds)
-            await (await self._hold(machine)).wake()
+            await (await self._handle(machine)).wake()
 
     async def delete(self, sandbox_id: str) -> None:
-        async with self._turn(sandbox_id):
-            guest = self._guests.get(sandbox_id)
+        async with self._lock(sandbox_id):
+            handle = self._handles.get(sandbox_id)
             found = {machine.reference for machine in await self._vendor.list(self._of(sandbox_id))}
-            if guest is not None:
-                guest.deleted = True
-                found.add(guest.reference)
+            if handle is not None:
+                handle.deleted = True
+                found.add(handle.reference)
             for reference in found:
                 await self._vendor.delete(reference)
             await self._forget(sandbox_id)
-        self._locks.pop(sandbox_id, None)
 
     async def attach(self, sandbox_id: str) -> Machine:
-        guest = self._guests.get(sandbox_id)
-        if guest is None or guest.paused:
-            async with self._turn(sandbox_id):
+        handle = self._handles.get(sandbox_id)
+        if handle is None or handle.paused:
+            async with self._lock(sandbox_id):
                 machine = await self._known(sandbox_id)
                 if machine.state is MachineState.PAUSED:
-                    raise errors.Conflict(f"Sandbox {sandbox_id!r} is paused: resume it first.")
-                guest = await self._hold(machine)
-                guest.paused = False
-        return guest.machine
+                    raise paused_error(sandbox_id)
+                handle = await self._handle(machine)
+                handle.paused = False
+        return handle.machine
 
     async def isolation(self, sandbox_id: str) -> IsolationReport:
         await self._known(sandbox_id)
@@ -148,7 +147,7 @@ class VendorProvider(Provider):
 
     @functools.cached_property
     def _installation(self) -> str:
-        return self._given_installation or _installation(self._home / "installation")
+        return self._given_installation or installation_name(self._home)
 
     async def _machines(self) -> Sequence[VendorMachine]:
         """One per sandbox. Of two for the same sandbox the first counts; the lease of the other is not renewed, so it
@@ -161,9 +160,9 @@ class VendorProvider(Provider):
 
     async def _look(self, sandbox_id: str) -> VendorMachine | None:
         """The machine's current state; looked up by reference if that is known, which is never stale."""
-        guest = self._guests.get(sandbox_id)
-        if guest is not None:
-            return await self._vendor.get(guest.reference)
+        handle = self._handles.get(sandbox_id)
+        if handle is not None:
+            return await self._vendor.get(handle.reference)
         return await self._find(sandbox_id)
 
     async def _known(self, sandbox_id: str) -> VendorMachine:
@@ -173,22 +172,22 @@ class VendorProvider(Provider):
             raise errors.SandboxNotFound.by_id(sandbox_id)
         return machine
 
-    async def _hold(self, machine: VendorMachine) -> VendorHandle:
+    async def _handle(self, machine: VendorMachine) -> VendorHandle:
         kept = MachineMetadata.read(machine)
         if kept is None:
             raise errors.ProviderUnavailable(
                 f"The record of a machine at {self._vendor.title} ({machine.reference}) cannot be read."
             )
-        guest = self._guests.get(kept.sandbox_id)
-        if guest is None or guest.reference != machine.reference:
+        handle = self._handles.get(kept.sandbox_id)
+        if handle is None or handle.reference != machine.reference:
             await self._forget(kept.sandbox_id)
-            guest = VendorHandle(machine, kept, self._vendor, self._clock, self._output)
-            self._guests[kept.sandbox_id] = guest
-        return guest
+            handle = VendorHandle(machine, kept, self._vendor, self._clock, self._output)
+            self._handles[kept.sandbox_id] = handle
+        return handle
 
     async def _forget(self, sandbox_id: str) -> None:
-        if (guest := self._guests.pop(sandbox_id, None)) is not None:
-            await guest.detach()
+        if (handle := self._handles.pop(sandbox_id, None)) is not None:
+            await handle.detach()
 
     def _of(self, sandbox_id: str) -> dict[str, str]:
         return {INSTALLATION: self._installation, SANDBOX: sandbox_id}
@@ -210,11 +209,6 @@ class VendorProvider(Provider):
                 f"{title} does not promise the isolation level {spec.isolation.value!r} here."
             )
 
-    @contextlib.asynccontextmanager
-    async def _turn(self, sandbox_id: str) -> AsyncIterator[None]:
-        async with self._locks.setdefault(sandbox_id, asyncio.Lock()):
-            yield
-
 
 def _first_of_each(machines: Iterable[VendorMachine]) -> list[VendorMachine]:
     first: dict[str, VendorMachine] = {}
@@ -233,13 +227,3 @@ def _check_size(vendor: Vendor, spec: SandboxSpec, machine: VendorMachine) -> No
             f"{machine.memory_mb} MiB; {wanted.cpu:g} and {wanted.memory_mb} were asked for. Ask for less, or name a "
             "larger template."
         )
-
-
-def _installation(path: Path) -> str:
-    """The installation's name, so that two installations with one account do not touch each other's machines."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with contextlib.suppress(FileExistsError), path.open("x") as file:
-        file.write(secrets.token_hex(8))
-    if not (name := path.read_text().strip()):
-        raise errors.ProviderUnavailable(f"{path} is empty: it holds the name of this installation at its provider.")
-    return name

@@ -57,23 +57,12 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Section:
-    """One group, rule or addition of the file, as shown to readers."""
-
-    name: str
-    answer: str
-    reason: str
-    calls: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Policy:
     default: str
     foreign_architecture: str
     foreign_x32: str
     children: Mapping[str, Decision]
     agent: Mapping[str, Decision]
-    sections: tuple[Section, ...]
 
     def decisions(self, role: Role) -> Mapping[str, Decision]:
         return self.agent if role is Role.AGENT else self.children
@@ -101,7 +90,6 @@ class _Reader:
         self._document = document
         self._children: dict[str, Decision] = {}
         self._agent: dict[str, Decision] = {}
-        self._sections: list[Section] = []
         self._default = ""
 
     def policy(self) -> Policy:
@@ -116,24 +104,23 @@ class _Reader:
         self._agent.update(self._children)
         for addition in self._document.get("agent", []):
             self._addition(addition)
-        self._note("every other call", self._default, default, ())
-        self._note("another architecture", foreign["architecture"], foreign, ())
+        _text(default["reason"], "[default]")
+        _text(foreign["reason"], "[foreign]")
         return Policy(
             default=self._default,
             foreign_architecture=_answer(foreign["architecture"], "[foreign]"),
             foreign_x32=_answer(foreign["x32"], "[foreign]"),
             children=MappingProxyType(self._children),
             agent=MappingProxyType(self._agent),
-            sections=tuple(self._sections),
         )
 
     def _group(self, group: Any) -> None:
         _keys(group, "a [[group]]", {"name", "answer", "reason", "calls"})
         where = f"the group {group['name']!r}"
-        answer, calls = _answer(group["answer"], where), tuple(_text(group["calls"], where).split())
-        for call in calls:
+        answer = _answer(group["answer"], where)
+        for call in _text(group["calls"], where).split():
             self._decide(call, Decision(answer), where)
-        self._note(_text(group["name"], where), answer, group, calls)
+        _text(group["reason"], where)
 
     def _rule(self, rule: Any) -> None:
         _keys(rule, "a [[rule]]", {"call", "reason", "cases", "otherwise"})
@@ -144,7 +131,7 @@ class _Reader:
             cases.append(Case(self._conditions(case["when"], where), _answer(case["answer"], where)))
         otherwise = _answer(rule["otherwise"], where)
         self._decide(rule["call"], Decision(otherwise, tuple(cases)), where)
-        self._note(f"{rule['call']}, by its arguments", f"else {otherwise}", rule, (rule["call"],))
+        _text(rule["reason"], where)
 
     def _addition(self, addition: Any) -> None:
         _keys(addition, "an [[agent]]", {"call", "reason", "when"})
@@ -154,7 +141,7 @@ class _Reader:
         before = self._agent.get(call, Decision(self._default))
         case = Case(self._conditions(addition["when"], where), "allow")
         self._agent[call] = replace(before, cases=(case, *before.cases))
-        self._note(f"{call}, for the agent alone", "allow", addition, (call,))
+        _text(addition["reason"], where)
 
     def _conditions(self, conditions: Any, where: str) -> tuple[Condition, ...]:
         found = []
@@ -182,10 +169,6 @@ class _Reader:
         if _known(call, where) in self._children:
             raise InternalError(f"In {where}: the system call {call!r} is decided a second time.")
         self._children[call] = decision
-
-    def _note(self, name: str, answer: str, entry: dict[str, Any], calls: tuple[str, ...]) -> None:
-        reason = " ".join(_text(entry["reason"], name).split())
-        self._sections.append(Section(name, answer, reason, calls))
 
 
 def _keys(table: Any, where: str, needed: Set[str], optional: Set[str] = frozenset()) -> None:

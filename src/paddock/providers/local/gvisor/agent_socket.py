@@ -11,25 +11,25 @@ import time
 from pathlib import Path
 
 from paddock import errors
-from paddock.providers.local.gvisor.bundle import DOOR, FILTER, FOLDER, SOCKET, TOKEN
+from paddock.providers.local.gvisor.bundle import FILTER, FOLDER, SOCKET, SOCKET_FOLDER, TOKEN
 
 _PAUSE = 0.005
 _LISTEN_SECONDS = 5.0
 """From the moment that there is a socket to that in which somebody listens on it."""
-_OPEN_MODE, _SHUT_MODE = 0o700, 0o711
+_OPEN_MODE, _CLOSED_MODE = 0o700, 0o711
 
 
 def make(folder: Path, owner: int, filters: bytes) -> None:
     """For one start: it is the sandbox's root's until the agent has made its socket there."""
-    place, word = folder / FOLDER, secrets.token_hex(32).encode()
-    door = place / DOOR
-    door.mkdir(mode=_OPEN_MODE, parents=True, exist_ok=True)
-    _write(place / TOKEN, word, 0)
-    _write(door / TOKEN, word, owner)
-    _write(door / FILTER, filters, owner)
-    (door / SOCKET).unlink(missing_ok=True)
-    door.chmod(_OPEN_MODE)
-    os.chown(door, owner, owner)
+    place, token_text = folder / FOLDER, secrets.token_hex(32).encode()
+    shared = place / SOCKET_FOLDER
+    shared.mkdir(mode=_OPEN_MODE, parents=True, exist_ok=True)
+    _write(place / TOKEN, token_text, 0)
+    _write(shared / TOKEN, token_text, owner)
+    _write(shared / FILTER, filters, owner)
+    (shared / SOCKET).unlink(missing_ok=True)
+    shared.chmod(_OPEN_MODE)
+    os.chown(shared, owner, owner)
 
 
 def token(folder: Path) -> str:
@@ -60,10 +60,10 @@ async def connect(folder: Path, patience: float = 0.0) -> socket.socket:
 
 
 def _connect(folder: Path) -> socket.socket:
-    door = os.open(folder / FOLDER / DOOR, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    shared = os.open(folder / FOLDER / SOCKET_FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         # By the very file that was looked at: a link there could lead to a socket of the host's.
-        found = os.open(SOCKET, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=door)
+        found = os.open(SOCKET, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=shared)
         try:
             if not stat.S_ISSOCK(os.fstat(found).st_mode):
                 raise errors.ProviderUnavailable("The socket of the sandbox's agent is not one.")
@@ -76,17 +76,17 @@ def _connect(folder: Path) -> socket.socket:
                 raise
         finally:
             os.close(found)
-        _shut(door)
+        _close_to_guest(shared)
     finally:
-        os.close(door)
+        os.close(shared)
     return made
 
 
-def _shut(door: int) -> None:
-    """Once the agent listens the folder is nobody's inside: not even the guest's root can put another socket there."""
-    if os.fstat(door).st_uid != 0:
-        os.fchown(door, 0, 0)
-        os.fchmod(door, _SHUT_MODE)
+def _close_to_guest(shared: int) -> None:
+    """Once the agent listens, no user inside may write to the folder: not even its root can make a socket there."""
+    if os.fstat(shared).st_uid != 0:
+        os.fchown(shared, 0, 0)
+        os.fchmod(shared, _CLOSED_MODE)
 
 
 def _write(path: Path, content: bytes, owner: int) -> None:

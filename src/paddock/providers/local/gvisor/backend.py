@@ -13,12 +13,15 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from paddock import errors
 from paddock.machine.agent.machine import AgentMachine
 from paddock.providers.base import IsolationLevel, IsolationReport, Layer, Resources
-from paddock.providers.local.gvisor import agent_socket, bundle, filters
+from paddock.providers.common.seccomp.compiler import program_of
+from paddock.providers.common.seccomp.policy import Case, Condition, Decision, the_policy
+from paddock.providers.local.gvisor import agent_socket, bundle
 from paddock.providers.local.gvisor.runsc import Runsc
 from paddock.providers.local.host import HostCapabilities
 from paddock.providers.local.isolation_backend import AgentTransport, IsolationBackend, LaunchResources
@@ -26,7 +29,7 @@ from paddock.providers.local.plan import LaunchSite
 
 _START_SECONDS = 60.0
 _LOOK_SECONDS = 0.005
-_COMPLAINTS = 16_384
+_STDERR_BYTES = 16_384
 _OWN_MEMORY_MB = 64
 """Of the guest's kernel and of the process that reads files for it."""
 _OWN_PROCESSES = 2048
@@ -36,6 +39,12 @@ than were counted, and room for those that it makes before it says no: the guest
 for at this one its kernel ends."""
 _KERNEL = "kernel of its own"
 _NOISE = re.compile(r"^(\*\*\* Warning|[IWD]\d{4} )")
+_LINKS = {"lgetxattr": Decision("EOPNOTSUPP")}
+"""Of a symbolic link it answers ``EBADF``, which every ``ls -l`` reports. Files have none there anyway, and so says
+every other call about them."""
+_NOT_TO_THE_AGENT = Decision("allow", (Case((Condition(0, (1,)),), "EPERM"),))
+_SIGNALS = dict.fromkeys(("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"), _NOT_TO_THE_AGENT)
+"""Linux lets nobody inside end the first process; gVisor lets root, and the guest would end with it."""
 
 
 class GvisorBackend(IsolationBackend):
@@ -57,11 +66,11 @@ class GvisorBackend(IsolationBackend):
         )
 
     def prepare_launch(self, site: LaunchSite) -> LaunchResources:
-        agent_socket.make(site.folder, site.root_id, filters.program(platform.machine()))
+        agent_socket.make(site.folder, site.root_id, filter_program(platform.machine()))
         config = site.folder / bundle.FOLDER / bundle.CONFIG
         config.write_text(json.dumps(bundle.configuration(site)))
         config.chmod(0o644)
-        return LaunchResources(complaints=_sheet())
+        return LaunchResources(stderr=_stderr_file())
 
     def plan_steps(self, site: LaunchSite) -> list[str]:
         return bundle.plan_steps(site, self._runsc)
@@ -76,30 +85,30 @@ class GvisorBackend(IsolationBackend):
                 break
             except errors.ProviderUnavailable:
                 if not alive():
-                    raise errors.ProviderRefused(f"The guest's kernel ended at once: {_complaint(prepared)}") from None
+                    raise errors.ProviderRefused(f"The guest's kernel ended at once: {_error_text(prepared)}") from None
                 if time.monotonic() > deadline:
                     raise errors.ProviderTimeout(
-                        f"The guest did not start within {_START_SECONDS:g} s: {_complaint(prepared)}"
+                        f"The guest did not start within {_START_SECONDS:g} s: {_error_text(prepared)}"
                     ) from None
             await asyncio.sleep(_LOOK_SECONDS)
         await self._limit_processes(folder, site.spec.resources.pids)
 
     async def _limit_processes(self, folder: Path, pids: int) -> None:
         """Before anything else runs in it. A kernel too old to have such a limit is ended by the group's."""
-        way = self.way(lambda: folder)
-        machine = AgentMachine("", way.connect, dict, bridge=way.bridge)
+        transport = self.transport(lambda: folder)
+        machine = AgentMachine("", transport.connect, dict, bridge=transport.bridge)
         try:
             with contextlib.suppress(errors.PathNotFound):
                 path = f"{bundle.GROUP}/pids.max"
                 await machine.stat(path, user="root")
-                await machine.write_file(path, _text(f"{pids + 1}\n"), atomic=False, user="root")
+                await machine.write_file(path, _bytes_of(f"{pids + 1}\n"), atomic=False, user="root")
         finally:
             await machine.aclose()
-            if way.bridge is not None:
-                await way.bridge.close()
+            if transport.bridge is not None:
+                await transport.bridge.close()
 
     @staticmethod
-    def way(folder: Callable[[], Path]) -> AgentTransport:
+    def transport(folder: Callable[[], Path]) -> AgentTransport:
         # What no other sandbox on this host needs is not loaded for it.
         from paddock.machine.agent.bridge import TOKEN_HEADER, AgentBridge, BridgeEndpoint
 
@@ -118,20 +127,28 @@ class GvisorBackend(IsolationBackend):
         return f"/proc/{pid}/root{bundle.KEEP}"
 
 
-async def _text(text: str) -> AsyncIterator[bytes]:
+async def _bytes_of(text: str) -> AsyncIterator[bytes]:
     yield text.encode()
 
 
-def _sheet() -> int:
-    """A file in memory that does not grow: once it is full, whoever writes is refused, and lives on."""
-    made = os.memfd_create("complaints", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(made, _COMPLAINTS)
+def _stderr_file() -> int:
+    """A file in memory that does not grow: once it is full, writes fail, and the writer keeps running."""
+    made = os.memfd_create("stderr", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(made, _STDERR_BYTES)
     fcntl.fcntl(made, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
     return made
 
 
-def _complaint(prepared: LaunchResources) -> str:
-    text = b"" if prepared.complaints is None else os.pread(prepared.complaints, _COMPLAINTS, 0)
+def _error_text(prepared: LaunchResources) -> str:
+    text = b"" if prepared.stderr is None else os.pread(prepared.stderr, _STDERR_BYTES, 0)
     lines = text.replace(b"\0", b"").decode(errors="replace").splitlines()
     said = [line.strip() for line in lines if line.strip() and not _NOISE.match(line)]
-    return " ".join(said)[:1000] or "it said nothing."
+    return " ".join(said)[:1000] or "no message."
+
+
+@cache
+def filter_program(architecture: str) -> bytes:
+    """The same filter as elsewhere, but for what gVisor does otherwise than Linux."""
+    policy = the_policy()
+    children, agent = {**policy.children, **_LINKS, **_SIGNALS}, {**policy.agent, **_LINKS}
+    return program_of(replace(policy, children=children, agent=agent), architecture)

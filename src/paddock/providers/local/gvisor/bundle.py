@@ -1,7 +1,7 @@
 """What runsc is told, and what stands around it: a root with itself, the sandbox's files and nothing else.
 
 runsc and all that it starts live in the namespaces, ids and groups that every sandbox has; the guest's kernel is one
-more fence inside of them. Whatever ends the first process ends all of it, with every mount.
+more layer inside of them. Whatever ends the first process ends all of it, with every mount.
 """
 
 from __future__ import annotations
@@ -11,32 +11,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from paddock import addons
+from paddock.providers.common.confinement import AGENT, CAPABILITIES, INSIDE, NO_CORE, OPEN_FILES
 from paddock.providers.local import plan
 from paddock.providers.local.gvisor.runsc import Runsc
 from paddock.providers.local.host_root import HOSTNAME
-from paddock.providers.local.plan import AGENT, INSIDE, LaunchSite, Step
+from paddock.providers.local.plan import LaunchSite, Step
 
 FOLDER = "gvisor"
-"""In the folder of a sandbox: the configuration, and the door."""
+"""In the folder of a sandbox: the configuration, and the folder of the agent's socket."""
 CONFIG = "config.json"
-DOOR = "door"
+SOCKET_FOLDER = "door"
 SOCKET, TOKEN, FILTER = "agent.sock", "token", "filter"
 KEEP = "/parts/keep"
 """Seen from outside: the agent's records, on the sandbox's own disk."""
 GROUP = "/sys/fs/cgroup/pids"
 """Inside: the guest's kernel has a limit of processes of its own, which it says no at. The host's would end it."""
-_CAPABILITIES = (
-    "CAP_CHOWN",
-    "CAP_DAC_OVERRIDE",
-    "CAP_FOWNER",
-    "CAP_FSETID",
-    "CAP_SETGID",
-    "CAP_SETUID",
-    "CAP_KILL",
-    "CAP_NET_BIND_SERVICE",
-    "CAP_SETFCAP",
-)
-"""As on every other kernel: the agent gives none of the others to anybody."""
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _HOST_FILES = 262_144
@@ -65,7 +54,7 @@ def _steps(site: LaunchSite, runsc: Runsc) -> Iterator[Step]:
     yield "seal", "/"
     yield "hostname", HOSTNAME
     yield "limit", resource.RLIMIT_NOFILE, _HOST_FILES, _HOST_FILES
-    yield "limit", resource.RLIMIT_CORE, plan.NO_CORE, plan.NO_CORE
+    yield "limit", resource.RLIMIT_CORE, NO_CORE, NO_CORE
     yield "kernel", *_command(runsc)
 
 
@@ -73,7 +62,7 @@ def _own_parts(site: LaunchSite) -> Iterator[Step]:
     """What the guest sees besides its root. Each is a mount of its own, whose files may change from outside."""
     yield "bind", "tmp", "/parts/tmp", "-"
     yield "bind", "disk/state", KEEP, "-"
-    yield "bind", site.folder / FOLDER / DOOR, "/parts/door", "-"
+    yield "bind", site.folder / FOLDER / SOCKET_FOLDER, "/parts/door", "-"
     yield "bind", site.agent, "/parts/agent", "rf"
     yield "link", "../agent", "/parts/bin/sudo"
     if site.template.python is not None:
@@ -97,7 +86,7 @@ def _command(runsc: Runsc) -> list[str]:
 
 def configuration(site: LaunchSite) -> dict[str, Any]:
     """In the words of the OCI's runtime specification."""
-    capabilities = dict.fromkeys(("bounding", "effective", "permitted"), _CAPABILITIES)
+    capabilities = [f"CAP_{name}" for name in CAPABILITIES]
     return {
         "ociVersion": "1.0.0",
         "process": {
@@ -105,9 +94,9 @@ def configuration(site: LaunchSite) -> dict[str, Any]:
             "args": _agent(),
             "env": [_PATH],
             "cwd": "/",
-            "capabilities": capabilities,
+            "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), capabilities),
             "noNewPrivileges": True,
-            "rlimits": [_limit("NOFILE", plan.OPEN_FILES), _limit("CORE", 0)],
+            "rlimits": [_limit("NOFILE", OPEN_FILES), _limit("CORE", 0)],
         },
         "root": {"path": "/rootfs", "readonly": False},
         "hostname": HOSTNAME,
@@ -121,13 +110,13 @@ def _limit(what: str, number: int) -> dict[str, Any]:
 
 
 def _agent() -> list[str]:
-    door = f"{INSIDE}/{DOOR}"
+    folder = f"{INSIDE}/{SOCKET_FOLDER}"
     options = {
-        "bridge": f"{door}/{SOCKET}",
-        "token": f"{door}/{TOKEN}",
+        "bridge": f"{folder}/{SOCKET}",
+        "token": f"{folder}/{TOKEN}",
         "keep": f"{INSIDE}/keep",
         "mode": "range",
-        "filter": f"{door}/{FILTER}",
+        "filter": f"{folder}/{FILTER}",
     }
     return [AGENT, "serve", *(word for name, value in options.items() for word in (f"--{name}", value))]
 
@@ -141,7 +130,7 @@ def _mounts(site: LaunchSite) -> Iterator[dict[str, Any]]:
     yield _memory("/run", "size=16m", "mode=755")
     yield _memory(INSIDE, "size=64k", "mode=755")
     yield _bound("/parts/tmp", "/tmp")  # noqa: S108 - else runsc puts one there that is in memory
-    for name, options in {"agent": ["ro"], "bin": ["ro"], DOOR: [], "keep": []}.items():
+    for name, options in {"agent": ["ro"], "bin": ["ro"], SOCKET_FOLDER: [], "keep": []}.items():
         yield _bound(f"/parts/{name}", f"{INSIDE}/{name}", *options)
     if site.addons is not None:
         yield _bound("/parts/addons", addons.INSIDE, "ro")

@@ -20,7 +20,7 @@ from tests.chaos.timeline import Spans
 
 PRELOADED = [
     "tests.chaos.server",
-    "paddock.providers.local.probe",
+    "paddock.providers.local.host",
     "alembic.config",
     "anyio._backends._asyncio",
     "sqlalchemy.dialects.postgresql.asyncpg",

@@ -154,6 +154,7 @@ async def test_the_same_id_at_the_same_time_from_two_servers_starts_one(
     installation: Installation, shell: Shell
 ) -> None:
     beside = installation.build()
+    await beside.start()
     other = Shell(await beside.attach(shell.machine.sandbox_id))
     process = new_process_id()
     await asyncio.gather(

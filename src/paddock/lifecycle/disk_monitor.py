@@ -35,6 +35,7 @@ class DiskMonitor:
         """The same for each place, as of its last successful check."""
         self._unseen: set[str] = set()
         """Places whose last check failed."""
+        self._looking = asyncio.Lock()
 
     def admit(self) -> None:
         """Refuse a create while free space is below the reserve."""
@@ -48,6 +49,10 @@ class DiskMonitor:
                 return
 
     async def look(self) -> None:
+        async with self._looking:  # so that no older check has the last word
+            await self._update()
+
+    async def _update(self) -> None:
         found = await self._look()
         if found != self.shortage and (found is None or self.shortage is None):
             if found is None:

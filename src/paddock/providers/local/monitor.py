@@ -9,6 +9,7 @@ from pathlib import Path
 
 import structlog
 
+from paddock.machine.threads import in_thread
 from paddock.providers.base import Notice
 from paddock.providers.common import disk_limit
 from paddock.providers.local import demotion
@@ -74,7 +75,7 @@ async def _hide_private_files(templates: LocalTemplates) -> None:
     while True:
         await asyncio.sleep(max(_HIDE_SECONDS, spent / _HIDE_SHARE))
         started = time.monotonic()
-        await asyncio.to_thread(templates.hide_private_files)
+        await in_thread(templates.hide_private_files)
         spent = time.monotonic() - started
 
 

@@ -16,6 +16,7 @@ import structlog
 from paddock import errors
 from paddock.clock import Clock
 from paddock.machine.base import OutputLimits
+from paddock.machine.threads import in_thread
 from paddock.providers.base import (
     CRASHED,
     Capacity,
@@ -291,7 +292,7 @@ class LocalProvider(AgentProvider[LocalHandle]):
 
     async def _before_warm(self) -> None:
         """Another server may not have seen what has become private since it made them."""
-        await asyncio.to_thread(self._builder.templates.hide_private_files)
+        await in_thread(self._builder.templates.hide_private_files)
 
     async def _report_crash(self, handle: LocalHandle) -> None:
         """With why its first process ended, and with it all of them, as far as the kernel tells."""

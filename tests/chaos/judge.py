@@ -140,6 +140,13 @@ async def _new_sandbox(scene: Scene, client: httpx.AsyncClient) -> AsyncIterator
     assert (await client.delete(f"{url}/sandboxes/{sandbox_id}")).status_code == 200
 
 
+def _is_repaired_next(answer: httpx.Response) -> bool:
+    """The disk has failed, which was just noticed, or was known before the host had room again."""
+    if answer.status_code == 200:
+        return "Read-only file system" in answer.text
+    return answer.status_code == 507 and answer.json()["error"]["code"] == "disk_failed"
+
+
 async def judge_disks(scene: Scene, client: httpx.AsyncClient) -> None:
     """Whatever became of the host's disk and of its own: what is left can be written to."""
     url = scene.slots[0].url
@@ -151,7 +158,7 @@ async def judge_disks(scene: Scene, client: httpx.AsyncClient) -> None:
             continue
         # What the full disk took away may be noticed by this very write: then the disk is repaired.
         async with asyncio.timeout(PATIENCE_S):
-            while answer.status_code == 200 and "Read-only file system" in answer.text:
+            while _is_repaired_next(answer):
                 await asyncio.sleep(0.2)
                 answer = await post(client, url, "run-command", run)
         assert answer.status_code == 200, f"{promise}: {answer.text}"

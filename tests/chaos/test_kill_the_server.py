@@ -14,7 +14,7 @@ from tests.chaos.judge import judge, judge_crashes, judge_disks, judge_log, judg
 from tests.chaos.scene import Scene
 from tests.chaos.shares import TOTAL
 
-_ENOUGH_FOR_EVERY_STEP = 200
+_ENOUGH_FOR_EVERY_STEP = 250
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900 + 6 * TOTAL)]
 

@@ -91,7 +91,11 @@ def small_disk(folder: Path, size_mb: int, inodes: int | None = None) -> Iterato
     try:
         yield SmallDisk(point)
     finally:
-        wait_until(lambda: _unmounted(point))  # programs of servers that were killed may be about to end
+        try:
+            wait_until(lambda: _unmounted(point))  # programs of servers that were killed may be about to end
+        except AssertionError as error:
+            error.add_note(f"in use by {_users_of(point)}")
+            raise
         image.unlink()
 
 
@@ -103,6 +107,18 @@ def _unmounted(point: Path) -> bool:
             raise
         return False
     return True
+
+
+def _users_of(point: Path) -> list[str]:
+    """Loop devices on it, and processes that have a file on it open, or stand in it."""
+    loops = [path for path in Path("/sys/block").glob("loop*/loop/backing_file") if str(point) in path.read_text()]
+    found = [f"{path.parts[3]} ({path.read_text().strip()})" for path in loops]
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            links = [*process.joinpath("fd").iterdir(), process / "cwd", process / "root"]
+            if any(str(point) in os.readlink(link) for link in links):
+                found.append(process.joinpath("cmdline").read_text().replace("\0", " "))
+    return found
 
 
 def _run(*command: str) -> None:

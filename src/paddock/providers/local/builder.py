@@ -15,13 +15,13 @@ from pathlib import Path
 
 import structlog
 
-from paddock import addons, errors
+from paddock import addons, errors, removal
 from paddock.addons import addon_store
 from paddock.disk_space import ReserveFile
 from paddock.egress.policy import EgressMode
 from paddock.machine.threads import in_thread
 from paddock.providers.base import IsolationLevel, SandboxSpec
-from paddock.providers.common import certificates, removal, sandbox_egress
+from paddock.providers.common import certificates, sandbox_egress
 from paddock.providers.common.cgroups import CgroupHandle
 from paddock.providers.common.confinement import require_level, require_mounts
 from paddock.providers.common.disk import Disks

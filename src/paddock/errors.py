@@ -44,6 +44,12 @@ class Invalid(PaddockError):
     code = "invalid_request"
 
 
+class ImageInvalid(Invalid):
+    """A name that no image can have, or an image that cannot be used here: the message says what is wrong with it."""
+
+    code = "image_invalid"
+
+
 class InputTooCostly(Invalid):
     """What was asked for would take more time or memory than one request may have."""
 
@@ -115,6 +121,10 @@ class AddonNotFound(NotFound):
     code = "addon_not_found"
 
 
+class ImageNotFound(NotFound):
+    code = "image_not_found"
+
+
 class KeyNotFound(NotFound):
     code = "key_not_found"
 
@@ -165,6 +175,12 @@ class PathConflict(Conflict):
     """The path is of the wrong kind for the operation: a directory where a file is meant, not empty, in the way."""
 
     code = "path_conflict"
+
+
+class RegistryDenied(Forbidden):
+    """A registry refuses the server's credentials, or wants some."""
+
+    code = "registry_denied"
 
 
 class PathDenied(Forbidden):
@@ -312,6 +328,18 @@ class AddonFailed(Unavailable):
     """An add-on could not be installed. Nothing of it was left behind."""
 
     code = "addon_failed"
+
+
+class RegistryUnavailable(Unavailable):
+    """A registry cannot be reached, stopped sending, or answered nonsense. What was downloaded is kept."""
+
+    code = "registry_unavailable"
+
+
+class ImageCorrupt(Unavailable):
+    """What a registry or an archive gave is not what the digest says. Nothing of it was kept."""
+
+    code = "image_corrupt"
 
 
 class InsufficientStorage(PaddockError):

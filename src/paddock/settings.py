@@ -100,6 +100,12 @@ class Settings(BaseSettings):
     """Not empty: the engine is spoken to by TLS, and each side shows its certificate."""
     docker_cert_path: str = Field(default="", validation_alias="DOCKER_CERT_PATH")
     """The folder of ``ca.pem``, ``cert.pem`` and ``key.pem`` for that; empty: ``~/.docker``."""
+    docker_config: str = Field(default="", validation_alias="DOCKER_CONFIG")
+    """The folder of Docker's ``config.json``, whose credentials pulls of images use; empty: ``~/.docker``."""
+    image_layer_mb: int = Field(default=32 << 10, ge=1, validation_alias="PADDOCK_IMAGE_LAYER_MB")
+    """The largest that one layer of an image may be, unpacked."""
+    image_stall_timeout: float = Field(default=60.0, gt=0, validation_alias="PADDOCK_IMAGE_STALL_TIMEOUT")
+    """Seconds after which a registry that sends nothing, or next to nothing, has stalled."""
     docker_way: Literal["auto", "near", "far"] = Field(default="auto", validation_alias="PADDOCK_DOCKER_WAY")
     """How agents in containers are reached: by descriptors on this machine, or through the engine alone."""
     docker_images: Annotated[tuple[str, ...], NoDecode] = Field(

@@ -18,6 +18,8 @@ NOT_RUN = {
     "pip install": "needs an index: tests/mcp/test_package_index.py in a sandbox; tests/docs/sdks.py plays the others",
     "uv tool": "needs an index: tests/packaging, with the wheels of a release",
     "pipx install": "needs an index: tests/packaging, with the wheels of a release",
+    "paddock image ": "needs a registry: tests/images has its own",
+    "--template python:3.12": "needs an image from a registry: tests/images/test_sandboxes.py",
     "npm install": "needs a registry: tests/mcp/test_agent_clis.py",
     "python -m benchmarks.": "measures for minutes",
     "pytest tests/chaos": "runs for minutes, and is run as itself",

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from paddock import errors
-from paddock.providers.common.removal import remove
 from paddock.providers.local import debian
+from paddock.removal import remove
 from tests.e2b.environments import locked
 
 _KEPT = Path(__file__).resolve().parents[2] / "build" / f"templates-{os.getuid()}"

@@ -55,6 +55,7 @@ SECTIONS = {
         "keys": "keys.keys",
         "users": "users.users",
         "template": "template.template",
+        "image": "image.image",
         "addon": "addon.addon",
         "usage": "observe.usage",
         "health": "observe.health",

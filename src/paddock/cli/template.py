@@ -58,7 +58,7 @@ def build(
 @command
 def remove(session: CliSession, name: Annotated[str, typer.Argument(help="Name of the template.")]) -> None:
     """Remove a template. No sandbox may be using it."""
-    from paddock.providers.common import removal
+    from paddock import removal
 
     path = _folder() / name
     if not _NAME.fullmatch(name) or not path.is_dir():

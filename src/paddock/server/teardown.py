@@ -12,12 +12,11 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paddock import errors
+from paddock import errors, removal
 from paddock.addons.cache import Cache, default_folder
 from paddock.clock import SystemClock
 from paddock.home import RECORD
 from paddock.providers.base import Provider
-from paddock.providers.common import removal
 from paddock.providers.registry import AVAILABLE, RETIRED, build_used
 from paddock.settings import Settings
 from paddock.store.database import Store

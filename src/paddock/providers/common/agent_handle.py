@@ -32,8 +32,15 @@ BASE_ENVIRONMENT: Mapping[str, str] = {
     "LC_CTYPE": "C.UTF-8",  # what matters of a locale here; every shell would load the other eleven parts of LANG
     "TERM": "xterm-256color",
 }
+_OF_A_USER = {"HOME", "USER", "LOGNAME", "SHELL", "HOSTNAME"}
+"""Variables that an image may set, but that depend on who runs a command."""
 _MAX_INSIDE_CONNECTIONS = 64
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
+
+
+def image_variables(image: Mapping[str, str]) -> dict[str, str]:
+    """Those of an image that commands get, so that its programs find what it put there."""
+    return {name: value for name, value in image.items() if name and name not in _OF_A_USER}
 
 
 @dataclass(frozen=True, slots=True)

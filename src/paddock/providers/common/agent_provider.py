@@ -36,9 +36,9 @@ from paddock.providers.base import (
 from paddock.providers.common.agent_handle import AgentHandle, HandleServices, paused_error
 from paddock.providers.common.handle_registry import HandleRegistry, gather_some
 from paddock.providers.common.record import SandboxRecord
-from paddock.providers.common.removal import CleanupTasks
 from paddock.providers.common.sandbox_dirs import SandboxDirs, SandboxExists
 from paddock.providers.common.warm_machines import WarmMachines, anonymous, usual
+from paddock.removal import CleanupTasks
 
 log = structlog.get_logger(__name__)
 

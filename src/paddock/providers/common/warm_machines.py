@@ -19,8 +19,8 @@ from paddock.egress.policy import EgressMode, EgressPolicy
 from paddock.providers.base import Resources, SandboxSpec, Shape
 from paddock.providers.common.agent_handle import AgentHandle
 from paddock.providers.common.record import SandboxRecord
-from paddock.providers.common.removal import CleanupTasks
 from paddock.providers.common.sandbox_dirs import SandboxDirs
+from paddock.removal import CleanupTasks
 
 log = structlog.get_logger(__name__)
 

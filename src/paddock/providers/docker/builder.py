@@ -14,10 +14,10 @@ from pathlib import Path
 
 import structlog
 
-from paddock import errors
+from paddock import errors, removal
 from paddock.egress.policy import EgressMode
 from paddock.providers.base import MachineState, SandboxSpec
-from paddock.providers.common import certificates, removal
+from paddock.providers.common import certificates
 from paddock.providers.common.confinement import require_level, require_mounts
 from paddock.providers.common.installation import installation_name
 from paddock.providers.common.programs import Programs

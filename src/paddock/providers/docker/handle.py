@@ -10,7 +10,7 @@ from typing import Any
 
 from paddock.machine.agent.environment import USER_PATH
 from paddock.machine.agent.replies import AgentUsage
-from paddock.providers.common.agent_handle import BASE_ENVIRONMENT, AgentHandle, HandleServices
+from paddock.providers.common.agent_handle import BASE_ENVIRONMENT, AgentHandle, HandleServices, image_variables
 from paddock.providers.common.disk_limit import DiskSize
 from paddock.providers.common.exit_status import describe
 from paddock.providers.common.record import SandboxRecord
@@ -19,8 +19,6 @@ from paddock.providers.docker.container import PROGRAMS
 from paddock.providers.docker.engine import DockerEngine, EngineNotFound
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_OF_A_USER = {"HOME", "USER", "LOGNAME", "SHELL", "HOSTNAME"}
-"""Variables that an image may set, but that depend on who runs a command."""
 END_TIMEOUT_S = 10.0
 """The engine hears of the end of a process a moment after its sockets are closed."""
 _BY_SIGNAL = 128
@@ -79,7 +77,7 @@ class DockerHandle(AgentHandle):
 
     def _base_environment(self) -> Mapping[str, str]:
         """The image's own, so that its programs find what it put there; sudo is ours wherever the image has one."""
-        image = {name: value for name, value in self._image_env.items() if name not in _OF_A_USER}
+        image = image_variables(self._image_env)
         path = f"{PROGRAMS}:{USER_PATH}:{image.pop('PATH', '') or _PATH}"
         return {**BASE_ENVIRONMENT, **image, "PATH": path}
 

@@ -15,13 +15,14 @@ from pathlib import Path
 
 import structlog
 
-from paddock import addons, errors
+from paddock import addons, errors, removal
 from paddock.addons import addon_store
 from paddock.disk_space import ReserveFile
 from paddock.egress.policy import EgressMode
+from paddock.images.store import IMAGES, ImageStore
 from paddock.machine.threads import in_thread
 from paddock.providers.base import IsolationLevel, SandboxSpec
-from paddock.providers.common import certificates, removal, sandbox_egress
+from paddock.providers.common import certificates, sandbox_egress
 from paddock.providers.common.cgroups import CgroupHandle
 from paddock.providers.common.confinement import require_level, require_mounts
 from paddock.providers.common.disk import Disks
@@ -69,6 +70,7 @@ class LocalBuilder:
         self._wanted = wanted or RunscSettings()
         self._gvisor: GvisorBackend | None = None
         self._template_folder = templates
+        self._images = ImageStore(dirs.root.parent / IMAGES)
         self._addons = addons
         self._extra_ca = extra_ca
         self.trusted: Mapping[str, str] = {}
@@ -95,7 +97,7 @@ class LocalBuilder:
             raise errors.ProviderRefused(" ".join(self.host.problems))
         self._namespaces = NamespaceBackend(self.host)
         self._disks = Disks(self._dirs.images, self.host.disk_image)
-        self.templates = LocalTemplates(self._template_folder, self._dirs.made, self.host.privileged)
+        self.templates = LocalTemplates(self._template_folder, self._dirs.made, self._images, self.host.privileged)
 
     def close(self) -> None:
         if hasattr(self, "_launcher"):
@@ -225,7 +227,7 @@ class LocalBuilder:
         """All that is needed before the first process."""
         spec = record.spec
         self._require_mounts(spec)
-        template = self.templates.prepare(spec.template_id)
+        template = self.templates.prepare(spec.template_id, folder)
         self._disks.make(folder, spec.resources.disk_mb)
         slot: int | None = None
         group: CgroupHandle | None = None

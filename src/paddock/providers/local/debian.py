@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from paddock import errors
-from paddock.providers.common.removal import remove
+from paddock.removal import remove
 
 PACKAGES = ("bash", "ca-certificates", "curl", "git", "less", "procps", "python3", "python3-pip", "python3-venv")
 _FALLBACK_SUITE = "stable"

@@ -10,11 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from paddock import errors
+from paddock.machine.agent.environment import USER_PATH
 from paddock.machine.agent.replies import AgentUsage
 from paddock.machine.base import MachineStats
 from paddock.providers.base import MachineState
 from paddock.providers.common import mounted_disk
-from paddock.providers.common.agent_handle import BASE_ENVIRONMENT, AgentHandle, HandleServices
+from paddock.providers.common.agent_handle import BASE_ENVIRONMENT, AgentHandle, HandleServices, image_variables
+from paddock.providers.common.confinement import INSIDE
 from paddock.providers.common.disk import FOLDERS, IMAGE
 from paddock.providers.common.disk_limit import DiskSize, TooDeep
 from paddock.providers.common.exit_status import exit_status
@@ -39,11 +41,15 @@ class LocalHandle(AgentHandle):
         services: HandleServices,
         backend: type[IsolationBackend],
         trusted: Mapping[str, str],
+        image: Mapping[str, str],
     ) -> None:
-        """``trusted``: the variables that name the certificate authorities."""
+        """``trusted``: the variables that name the certificate authorities. ``image``: those of its image."""
         transport = backend.transport(lambda: self.folder)
         super().__init__(folder, record, services, transport.connect, transport.bridge)
-        self._trusted = trusted
+        variables = image_variables(image)
+        if path := variables.pop("PATH", ""):
+            variables["PATH"] = f"{USER_PATH}:{path}:{INSIDE}/bin"
+        self._variables = {**BASE_ENVIRONMENT, **variables, **trusted}
         self._pidfd: int | None = None
         self._state = backend.state
         self._on_hosts_kernel = backend.on_hosts_kernel
@@ -52,7 +58,7 @@ class LocalHandle(AgentHandle):
         self.disk_size = DiskSize(lambda: asyncio.to_thread(usage.tree_size, self.folder / FOLDERS))
 
     def _base_environment(self) -> Mapping[str, str]:
-        return {**BASE_ENVIRONMENT, **self._trusted}
+        return self._variables
 
     @property
     def running(self) -> RunningProcess:

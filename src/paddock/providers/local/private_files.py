@@ -74,7 +74,7 @@ def version(top: Path, paths: Iterable[str]) -> str:
 
 def give(template: LocalTemplate, folder: Path) -> LocalTemplate:
     """The template as one sandbox sees it: with copies of its own, made anew in its folder."""
-    if not template.own_files:
+    if not template.own_files or template.top is None:
         return template
     shutil.rmtree(folder / FOLDER, ignore_errors=True)  # of an earlier start; the template may have changed since
     _copy(template.top, folder / FOLDER, template.own_files)

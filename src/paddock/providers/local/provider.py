@@ -15,6 +15,7 @@ import structlog
 
 from paddock import errors
 from paddock.clock import Clock
+from paddock.images.store import in_use
 from paddock.machine.base import OutputLimits
 from paddock.machine.threads import in_thread
 from paddock.providers.base import (
@@ -94,6 +95,9 @@ class LocalProvider(AgentProvider[LocalHandle]):
 
     async def templates(self) -> list[str]:
         return self._builder.templates.names()
+
+    async def has_template(self, template_id: str) -> bool:
+        return self._builder.templates.has(template_id)
 
     async def capacity(self) -> Capacity:
         return await asyncio.to_thread(host_capacity, self._dirs.root)
@@ -181,7 +185,9 @@ class LocalProvider(AgentProvider[LocalHandle]):
         self._home_watcher.close()
 
     def _new_handle(self, folder: Path, record: SandboxRecord, services: HandleServices) -> LocalHandle:
-        return LocalHandle(folder, record, services, kind(record.spec), self._builder.trusted)
+        image = in_use(folder)
+        env = image.env if image is not None else {}
+        return LocalHandle(folder, record, services, kind(record.spec), self._builder.trusted, env)
 
     def _require(self, spec: SandboxSpec) -> None:
         self._builder.require(spec)
@@ -210,7 +216,7 @@ class LocalProvider(AgentProvider[LocalHandle]):
             made_at = (handle.folder / RECORD).stat().st_mtime
         except OSError:
             return True
-        return self._builder.templates.is_outdated(handle.record.spec.template_id, made_at)
+        return self._builder.templates.is_outdated(handle.record.spec.template_id, made_at, handle.folder)
 
     async def _set_limits(self, record: SandboxRecord) -> bool:
         if record.running is not None and record.running.group is not None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_SUDO = ("/usr/bin/sudo", "/usr/local/bin/sudo")
+SUDO = ("/usr/bin/sudo", "/usr/local/bin/sudo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,8 @@ class LocalTemplate:
     overlays: tuple[Overlay, ...]
     binds: tuple[str, ...]
     """Directories of the host, read-only, where they cannot be overlaid."""
-    top: Path
-    """Where its own ``/usr`` is found from outside."""
+    top: Path | None
+    """Where its own ``/usr`` is found from outside; None: in several layers."""
     python: str | None
     """What ``python`` means, where there is only ``python3``."""
     own_files: tuple[str, ...] = ()
@@ -32,6 +33,11 @@ class LocalTemplate:
     copies: tuple[tuple[Path, str], ...] = ()
     """Files that are mounted over others, where those are not in an overlay."""
 
-    def sudo_paths(self) -> list[str]:
+    sudo: tuple[str, ...] = ()
+    """Of templates without a ``top``."""
+
+    def sudo_paths(self) -> Sequence[str]:
         """Real ones, which cannot work here: they would need a privilege that no sandbox has."""
-        return [path for path in _SUDO if (self.top / path.lstrip("/")).is_file()]
+        if self.top is None:
+            return self.sudo
+        return [path for path in SUDO if (self.top / path.lstrip("/")).is_file()]

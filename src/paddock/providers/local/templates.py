@@ -1,4 +1,4 @@
-"""Templates: the read-only layers that a sandbox starts from. ``host`` needs nothing; others are directories.
+"""Templates: the read-only layers that a sandbox starts from. ``host`` needs nothing; others are directories or images.
 
 A directory in ``<home>/templates/<name>`` is a root file system. It is never changed; what every sandbox needs and it
 lacks (the user ``user``, ``/workspace``) comes from a small layer of its own on top, made when it is first used.
@@ -16,8 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from paddock import errors
+from paddock.images.store import ImageStore
 from paddock.providers.local import host_root, packages, private_files
-from paddock.providers.local.made_aside import made_aside
+from paddock.providers.local.identity_layer import make_identity
+from paddock.providers.local.image_templates import ImageTemplates
 from paddock.providers.local.template import LocalTemplate, Overlay
 
 HOST = "host"
@@ -32,8 +34,9 @@ _looking = threading.Lock()
 
 
 class LocalTemplates:
-    def __init__(self, root: Path, made: Path, privileged: bool) -> None:
+    def __init__(self, root: Path, made: Path, images: ImageStore, privileged: bool) -> None:
         self._root = root
+        self._images = ImageTemplates(images, privileged)
         self._made = made
         self._privileged = privileged
         self._version = host_root.version()
@@ -45,23 +48,29 @@ class LocalTemplates:
     def names(self) -> list[str]:
         """``host`` first: the default."""
         others = [path.name for path in self._root.iterdir() if _is_template(path)] if self._root.is_dir() else []
-        return [HOST, *sorted(name for name in others if _NAME.fullmatch(name) and name != HOST)]
+        directories = sorted(name for name in others if _NAME.fullmatch(name) and name != HOST)
+        return [HOST, *directories, *self._images.names()]
 
-    def prepare(self, template_id: str) -> LocalTemplate:
+    def has(self, template_id: str) -> bool:
+        return template_id == HOST or self._is_directory(template_id) or self._images.has(template_id)
+
+    def prepare(self, template_id: str, folder: Path) -> LocalTemplate:
+        """For the sandbox of this folder."""
+        if (template := self._images.of_sandbox(template_id, folder)) is not None:
+            return template
         if template_id == HOST:
             with self._making_host:  # hundreds of files: of two machines that are started at once, one makes them
                 return self._host_with_copies()
-        if (known := self._known.get(template_id)) is not None:
-            return known
-        if _NAME.fullmatch(template_id) and _is_template(self._root / template_id):
-            template = self._directory(template_id)
-        else:
-            raise errors.TemplateNotFound(
-                f"There is no template {template_id!r}. There are: {', '.join(self.names())}. "
-                "`paddock template build debian` makes one."
-            )
-        self._known[template_id] = template
-        return template
+        if self._is_directory(template_id):
+            if template_id not in self._known:
+                self._known[template_id] = self._directory(template_id)
+            return self._known[template_id]
+        if (template := self._images.begin(template_id, folder)) is not None:
+            return template
+        raise errors.TemplateNotFound(
+            f"There is no template {template_id!r}. There are: {', '.join(self.names())}. "
+            f"`paddock template build debian` makes one, and `paddock image pull {template_id}` fetches an image."
+        )
 
     def remove_unused(self) -> None:
         """What was made of the host as it was once. Only while nothing runs: sandboxes stand on these layers."""
@@ -82,10 +91,13 @@ class LocalTemplates:
             host_root.make_hiding(hidden, Path("/usr"), found)
         _hidden_at[hidden] = max(looked_at, _hidden_at.get(hidden, -math.inf))
 
-    def is_outdated(self, template_id: str, made_at: float) -> bool:
-        """Whether something of the host has become private since a machine was made, which might still see it."""
+    def is_outdated(self, template_id: str, made_at: float, folder: Path) -> bool:
+        """Whether something of the host has become private since a machine was made, which might still see it; or the
+        name of its image leads to another one."""
         hidden = self._made / f"host-usr-{self._version}"
-        return template_id == HOST and hidden in _hidden_at and hidden.stat().st_mtime > made_at
+        if template_id == HOST:
+            return hidden in _hidden_at and hidden.stat().st_mtime > made_at
+        return self._images.is_outdated(template_id, folder)
 
     def _host_with_copies(self) -> LocalTemplate:
         """Made once for the host as it is: an upgrade of a library makes another one for those that start after it."""
@@ -123,6 +135,9 @@ class LocalTemplates:
                 overlays.append(Overlay("local", "/usr/local", (own, Path("/usr/local"))))
         return LocalTemplate(HOST, tuple(overlays), tuple(system), Path("/"), _python(Path("/")))
 
+    def _is_directory(self, template_id: str) -> bool:
+        return _NAME.fullmatch(template_id) is not None and _is_template(self._root / template_id)
+
     def _directory(self, template_id: str) -> LocalTemplate:
         root = self._root / template_id
         if not self._privileged and root.stat().st_uid != os.geteuid():
@@ -146,38 +161,6 @@ def _private_files_of_host(max_age_s: float) -> tuple[float, list[Path]]:
             began = time.monotonic()
             _last_look = began, host_root.hidden_below(Path("/usr"))
         return _last_look
-
-
-def make_identity(identity: Path, root: Path, privileged: bool) -> None:
-    """What a sandbox needs and a root file system may lack."""
-    with made_aside(identity) as draft:
-        for name in ("etc", "proc", "sys", "dev", "run", "workspace", f"home/{host_root.USER}"):
-            (draft / name).mkdir(mode=0o755, parents=True)
-        (draft / "tmp").mkdir(mode=0o755)
-        (draft / "tmp").chmod(0o1777)
-        user, number = host_root.USER, host_root.USER_ID
-        etc = draft / "etc"
-        passwd = _with_entry(root / "etc/passwd", user, f"{user}:x:{number}:{number}:{user}:/home/{user}:/bin/bash")
-        (etc / "passwd").write_text(passwd)
-        (etc / "group").write_text(_with_entry(root / "etc/group", user, f"{user}:x:{number}:"))
-        host_root.write_network_files(etc)
-        packages.configure(etc, root / "etc")
-        if (root / "etc/apt").is_dir():
-            (etc / "apt/apt.conf.d").mkdir(parents=True)
-            (etc / "apt/apt.conf.d/99paddock").write_text('APT::Sandbox::User "root";\n')
-        if privileged:
-            for path in (draft / "workspace", draft / "home" / user):
-                os.chown(path, number, number)
-
-
-def _with_entry(path: Path, name: str, entry: str) -> str:
-    try:
-        lines = path.read_text(errors="replace").splitlines()
-    except FileNotFoundError:
-        lines = ["root:x:0:0:root:/root:/bin/sh"] if path.name == "passwd" else ["root:x:0:"]
-    number = entry.split(":")[2]
-    kept = [line for line in lines if line.split(":")[0] != name and line.split(":")[2:3] != [number]]
-    return "\n".join([*kept, entry]) + "\n"
 
 
 def _is_template(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Removes a directory whose contents a sandbox chose: of any depth, with inaccessible directories and any number of
+"""Removes a directory whose contents a stranger chose: of any depth, with inaccessible directories and any number of
 names.
 
 ``shutil.rmtree`` recurses, holding a descriptor per level, so it fails on some thousand nested directories. Here each

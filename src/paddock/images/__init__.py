@@ -1,0 +1,1 @@
+"""Container images without an engine: fetched from registries or files, unpacked once, shared by the sandboxes."""

@@ -116,7 +116,7 @@ def _users_of(point: Path) -> list[str]:
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             links = [*process.joinpath("fd").iterdir(), process / "cwd", process / "root"]
-            if any(str(point) in os.readlink(link) for link in links):
+            if any(str(point) in str(link.readlink()) for link in links):
                 found.append(process.joinpath("cmdline").read_text().replace("\0", " "))
     return found
 

@@ -190,6 +190,17 @@ def test_a_sandbox_whose_file_system_failed_is_repaired_with_its_files(api: Api,
     assert kinds.index("disk.failed") < kinds.index("disk.repaired")
 
 
+def test_one_that_failed_while_no_server_ran_is_repaired_by_the_next(api: Api, disk: SmallDisk) -> None:
+    sandbox = api.made()
+    api.says(sandbox, "echo kept > /workspace/kept && sync -f /workspace")
+    api.server.kill()
+    break_disk(disk, f"sandboxes/{sandbox}")
+    api.server.start()
+    wait_until(lambda: api.run(sandbox, "echo new > /workspace/new && sync -f /workspace").status_code == 200)
+    assert api.says(sandbox, "cat /workspace/kept /workspace/new") == "kept\nnew\n"
+    assert "disk.repaired" in [event["type"] for event in api.events(sandbox)]
+
+
 def test_a_failed_file_system_is_507_with_a_sentence_while_there_is_no_room(api: Api, disk: SmallDisk) -> None:
     sandbox = api.made()
     disk.fill(leave_mb=5)

@@ -133,6 +133,8 @@ class HandleRegistry(Generic[HandleT]):
                 await old.detach()
             if handle.watch(self._lost) and answering and not handle.paused:
                 await handle.open()
+        except errors.DiskFailed:
+            raise  # whoever repairs disks has to find it here
         except BaseException:  # to be adopted whole by its next use
             self.pop(handle.record.spec.sandbox_id)
             await asyncio.shield(handle.detach())
@@ -170,6 +172,8 @@ class HandleRegistry(Generic[HandleT]):
                 await handle.open()
         except (errors.PaddockError, OSError) as error:  # one that does not answer keeps no other from being served
             log.warning("sandbox does not answer", sandbox_id=sandbox_id, problem=str(error))
+            if isinstance(error, errors.DiskFailed):
+                return  # whoever repairs disks has to find it here
             if self.get(sandbox_id) is handle:  # to be adopted whole by its next use
                 await self.discard(sandbox_id)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sys
@@ -36,6 +35,8 @@ def pull(
 ) -> None:
     """Fetch an image from its registry. What is there already is not fetched again, and a pull that was stopped
     continues where it ended."""
+    import asyncio
+
     from paddock.images.manifest import Platform
 
     images = _images(session)
@@ -54,6 +55,8 @@ def import_(
     name: Annotated[str | None, typer.Option("--name", metavar="IMAGE", help="Name. [default: as in the file]")] = None,
 ) -> None:
     """Take the images of a file."""
+    import asyncio
+
     images = _images(session)
     with _reporter(session, f"Importing {path.name}") as hear:
         found = asyncio.run(images.import_file(path, _reference(name) if name else None, hear))

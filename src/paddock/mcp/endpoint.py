@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import threading
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -27,11 +28,20 @@ MISSING = (
 )
 
 
+_importing = threading.Lock()
+"""The SDK's modules import each other: a thread that begins while another is at it would find some half made."""
+
+
+def _import(module: str) -> Any:
+    with _importing:
+        return importlib.import_module(module)
+
+
 async def sdk(module: str) -> Any:
     """Import a module of Paddock that needs the SDK, in a thread, because it would block the event loop for a
     second."""
     try:
-        return await asyncio.to_thread(importlib.import_module, module)
+        return await asyncio.to_thread(_import, module)
     except ModuleNotFoundError as problem:
         if (problem.name or "").split(".")[0] not in ("mcp", "mcp_types", "httpx2"):
             raise

@@ -38,6 +38,7 @@ _MAX_CHECKED = 16
 _HOST_BITS = 64
 _DESCRIPTORS_PER_CONNECTION = 3
 """One to a port of a sandbox: the client's, our duplicate of it, and the one into the sandbox."""
+_ABORT_FACTOR = 1.5
 _STALL_CHECKS = 4
 """Checks within the allowed time: a connection is closed at most a quarter of it late."""
 
@@ -269,15 +270,17 @@ class Connections:
 
 
 class StallTimer:
-    """Aborts the connection when none of what waits to be sent has gone out for ``seconds``.
+    """Aborts the connection when none of what waits to be sent has gone out for half as long again as ``seconds``.
 
+    After ``seconds`` a process is no longer held up for a follower that does not read. It is aborted later, so that one
+    that reads again then is told what it has missed.
     Progress is what the other side has acknowledged: our own buffer shrinks in steps, when a third of the kernel's is
     free.
     """
 
     def __init__(self, transport: asyncio.Transport, seconds: float) -> None:
         self._transport = transport
-        self._seconds = seconds
+        self._seconds = _ABORT_FACTOR * seconds
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._left = 0

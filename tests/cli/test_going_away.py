@@ -63,6 +63,8 @@ def test_destroy_asks_and_removes_all_that_is_paddocks(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with server(home) as (user, process):
         sandbox_id = user("create").stdout.strip()
+        user("image", "pull", "localhost:1/none:1", check=1)  # makes the directory of images
+        assert (home / "images").is_dir()
         (home / "mine").write_text("not Paddock's")
         with screen(user, "destroy") as asked:
             question = asked.wait_for(b"Go on?")

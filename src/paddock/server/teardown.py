@@ -24,7 +24,7 @@ from paddock.store.database import Store
 _MAX_CONCURRENT_DELETES = 8
 _KEY = "key"
 _DATABASE = "paddock.db"
-_ENTRIES = (*AVAILABLE, *RETIRED, "templates", "addons", "interpreter", "notes", "node", RECORD)
+_ENTRIES = (*AVAILABLE, *RETIRED, "templates", "images", "addons", "interpreter", "notes", "node", RECORD)
 """Directories and files that a server or a command creates in its home, besides the database and the key."""
 
 
